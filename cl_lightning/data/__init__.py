@@ -1,0 +1,1 @@
+"""Sources, streams, tasks: what is learned from. Nothing here knows of learners."""

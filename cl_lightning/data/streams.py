@@ -1,0 +1,190 @@
+"""Stream recipes: which examples, transforms and heads make up each task. Pixels are made when a task is opened.
+
+Everything drawn here depends on the stream's arguments and seed alone: not on the learner, not on global state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import torch
+
+from cl_lightning.data.cache import Images, Pool
+from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.randomness import rng
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One task before its pixels are made. Rows are row numbers in the source's pools; train and val rows never meet."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: torch.Tensor
+    val: torch.Tensor
+    test: torch.Tensor
+    outputs: torch.Tensor  # (source classes,): the output number of each, -1 where it is not in the task
+    permutation: torch.Tensor | None = None  # of the pixels of all channels, flattened
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Ordered tasks of one source."""
+
+    name: str
+    images: Images
+    head: Head
+    recipe: Callable[[int], Recipe]
+
+    def __len__(self) -> int:
+        return len(self.head.owned)
+
+    def task(self, index: int, past: tuple[Task, ...] = ()) -> Task:
+        recipe = self.recipe(index)
+        train, val = (self.split(index, self.images.train, rows) for rows in (recipe.train, recipe.val))
+        return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val if len(val) else None, past)
+
+    def test(self, index: int) -> Split:
+        """The test examples of a task: for the evaluator, and for nobody else."""
+        return self.split(index, self.images.test, self.recipe(index).test)
+
+    def split(self, index: int, pool: Pool, rows: torch.Tensor) -> Split:
+        recipe = self.recipe(index)
+        x = pool.x[rows].float().div_(255)
+        if recipe.permutation is not None:
+            x = x.flatten(1)[:, recipe.permutation].reshape(x.shape)
+        return Split(x, recipe.outputs[pool.y[rows]], torch.full((len(rows),), index))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the source's pixels, every drawn row, label and permutation, and the head: equal hashes, equal examples."""
+        digest = hashlib.sha256(repr((self.images.digest, self.head)).encode())
+        for recipe in map(self.recipe, range(len(self))):
+            parts = (recipe.train, recipe.val, recipe.test, recipe.outputs, recipe.permutation)
+            for tensor in (torch.empty(0) if part is None else part for part in parts):
+                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+                digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()[:16]
+
+    def describe(self) -> list[dict]:
+        """What each task is made of, for the results."""
+        return [
+            {
+                "name": recipe.name,
+                "source": self.images.name,
+                "classes": list(recipe.classes),
+                "n_train": len(recipe.train),
+                "n_val": len(recipe.val),
+                "n_test": len(recipe.test),
+                "head": {"mode": self.head.mode, "outputs": list(own)},
+            }
+            for recipe, own in zip(map(self.recipe, range(len(self))), self.head.owned)
+        ]
+
+
+def permuted(
+    images: Images,
+    seed: int,
+    tasks: int,
+    n_train: int | None,
+    n_val: int,
+    n_test: int | None,
+    head: str = "domain",
+    first_identity: bool = False,
+) -> Stream:
+    """All classes under one fixed permutation of the pixels a task; every task draws its own examples (methods_spec 2.1)."""
+    at_least_one(tasks=tasks)
+    if head not in ("domain", "single"):
+        raise Refusal(
+            f"stream.head={head} gives each task outputs of its own, but permuted tasks share their classes. Use stream.head=domain."
+        )
+    classes, pixels = len(images.classes), images.train.x[0].numel()
+
+    @cache
+    def recipe(index: int) -> Recipe:
+        def key(purpose: str) -> tuple:
+            return (seed, "permuted", index, purpose)
+
+        train, val = draw_train_and_val(torch.arange(len(images.train.y)), n_train, n_val, key)
+        test = draw(torch.arange(len(images.test.y)), n_test, "n_test", rng(*key("test")))
+        permutation = None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(*key("permutation")))
+        return Recipe(f"permutation {index}", images.classes, train, val, test, torch.arange(classes), permutation)
+
+    return Stream("permuted", images, Head(head, classes, (tuple(range(classes)),) * tasks), recipe)
+
+
+def split(
+    images: Images,
+    seed: int,
+    tasks: int,
+    classes_per_task: int,
+    n_train: int | None,
+    n_val: int,
+    n_test: int | None,
+    head: str,
+    class_order: Sequence[int] | None = None,
+) -> Stream:
+    """Disjoint groups of classes, in the order given (methods_spec 2.4). In a ``domain`` stream every task has outputs 0, 1, ..."""
+    at_least_one(tasks=tasks, classes_per_task=classes_per_task)
+    order = list(class_order) if class_order is not None else list(range(len(images.classes)))
+    if len(set(order)) != len(order) or not set(order) <= set(range(len(images.classes))):
+        raise Refusal(f"stream.class_order={order} must name classes 0 to {len(images.classes) - 1} of {images.name}, each at most once.")
+    if tasks * classes_per_task > len(order):
+        raise Refusal(
+            f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but {len(order)} of {images.name} are "
+            "at hand. Lower stream.tasks or stream.classes_per_task."
+        )
+    groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
+    domain = head == "domain"
+    owned = tuple(tuple(range(classes_per_task)) if domain else tuple(group) for group in groups)
+
+    @cache
+    def recipe(index: int) -> Recipe:
+        group = groups[index]
+
+        def key(purpose: str) -> tuple:
+            return (seed, "split", tuple(group), purpose)
+
+        def of_group(y: torch.Tensor) -> torch.Tensor:
+            return torch.isin(y, torch.tensor(group)).nonzero()[:, 0]
+
+        train, val = draw_train_and_val(of_group(images.train.y), n_train, n_val, key)
+        test = draw(of_group(images.test.y), n_test, "n_test", rng(*key("test")))
+        outputs = torch.full((len(images.classes),), -1)
+        outputs[group] = torch.tensor(owned[index])
+        names = tuple(images.classes[c] for c in group)
+        return Recipe(f"classes {' '.join(names)}", names, train, val, test, outputs)
+
+    return Stream("split", images, Head(head, classes_per_task if domain else len(images.classes), owned), recipe)
+
+
+def draw_train_and_val(rows: torch.Tensor, n_train: int | None, n_val: int, key: Callable[[str], tuple]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Disjoint rows for training and validation; ``n_train`` None takes all that validation leaves."""
+    wanted = n_val + (n_train if n_train is not None else 1)
+    if wanted > len(rows):
+        raise Refusal(
+            f"A task needs {wanted} training and validation examples, but only {len(rows)} are there. Lower stream.n_train or stream.n_val."
+        )
+    if n_val < 0 or (n_train is not None and n_train < 1):
+        raise Refusal(f"stream.n_train={n_train} must be at least 1 (null: all), stream.n_val={n_val} at least 0.")
+    shuffled = rows[torch.randperm(len(rows), generator=rng(*key("train")))]
+    return shuffled[n_val:][:n_train], shuffled[:n_val]
+
+
+def draw(rows: torch.Tensor, count: int | None, name: str, generator: torch.Generator) -> torch.Tensor:
+    """``count`` of ``rows`` without replacement; None is all of them, in their own order."""
+    if count is None:
+        return rows
+    if not 1 <= count <= len(rows):
+        raise Refusal(f"stream.{name}={count} must lie between 1 and the {len(rows)} examples there are (null: all).")
+    return rows[torch.randperm(len(rows), generator=generator)[:count]]
+
+
+def at_least_one(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise Refusal(f"stream.{name}={count} must be at least 1.")

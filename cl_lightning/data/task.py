@@ -1,0 +1,178 @@
+"""What a learner is given: tasks, their examples, and mini-batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+
+from cl_lightning.errors import Refusal
+from cl_lightning.randomness import Key, rng
+
+HEAD_MODES = ("single", "domain", "multi_test", "multi_train_test")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the outputs of a network mean over a stream (methods_spec 0).
+
+    ============================  =====================  =======================
+    mode                          loss over              test over
+    ============================  =====================  =======================
+    ``single``                    all outputs            all outputs
+    ``domain``                    all: tasks share them  all
+    ``multi_test``                all outputs            the task's own outputs
+    ``multi_train_test``          the task's own         the task's own outputs
+    ============================  =====================  =======================
+    """
+
+    mode: str
+    outputs: int
+    owned: tuple[tuple[int, ...], ...]  # by task: the outputs that are its own
+
+    def __post_init__(self) -> None:
+        if self.mode not in HEAD_MODES:
+            raise Refusal(f"stream.head={self.mode} is not a head mode. Choose one of {', '.join(HEAD_MODES)}.")
+
+    @property
+    def masks_training(self) -> bool:
+        return self.mode == "multi_train_test"
+
+    @property
+    def masks_test(self) -> bool:
+        return self.mode in ("multi_test", "multi_train_test")
+
+    @cached_property
+    def foreign(self) -> torch.Tensor:
+        """(tasks, outputs): True where an output is not the task's own."""
+        table = torch.ones(len(self.owned), self.outputs, dtype=torch.bool)
+        for task, own in enumerate(self.owned):
+            table[task, list(own)] = False
+        return table
+
+    def mask(self, logits: torch.Tensor, task: torch.Tensor | int) -> torch.Tensor:
+        """Logits (n, outputs) with -inf where an output is not the own of the example's task; ``task`` is (n,) or one for all."""
+        foreign = self.foreign.to(logits.device)[task]
+        return logits.masked_fill(foreign, -torch.inf)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples: x (n, channels, height, width) in [0, 1], y (n,) output numbers, task (n,) the task each belongs to."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    task: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @classmethod
+    def union(cls, splits: Sequence[Split]) -> Split:
+        return cls(*(torch.cat([getattr(split, part) for split in splits]) for part in ("x", "y", "task")))
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All examples in their own order, for scoring and evaluation."""
+        parts = zip(self.x.split(size), self.y.split(size), self.task.split(size))
+        for step, (x, y, task) in enumerate(parts):
+            yield Batch(x, y, task, key=("in order", step))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem of a stream, as a learner sees it: without its test data."""
+
+    index: int
+    of: int  # tasks in the stream
+    name: str
+    classes: tuple[str, ...]
+    head: Head
+    train: Split
+    val: Split | None = None
+    past: tuple[Task, ...] = ()  # lent to learners that declare needs.past_data, and to no other
+
+
+@dataclass
+class Batch:
+    """A mini-batch. ``task`` is one id an example: rows replayed from memory keep theirs."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    task: torch.Tensor
+    key: Key = ()  # (seed, task, phase, step)
+    epoch: int = 0
+    index: int = 0  # place in the epoch,
+    of: int = 1  # of so many (HAT anneals with index / of)
+    shared: object = None  # what Learner.shared made of it
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def rng(self, purpose: str) -> torch.Generator:
+        return rng(*self.key, purpose)
+
+    def cat(self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor) -> Batch:
+        return replace(self, x=torch.cat([self.x, x]), y=torch.cat([self.y, y]), task=torch.cat([self.task, task]))
+
+    def to(self, device: torch.device) -> Batch:
+        return replace(self, x=self.x.to(device), y=self.y.to(device), task=self.task.to(device))
+
+
+@dataclass
+class Block:
+    """K mini-batches that the engine takes in one Lightning step: what ``training_step`` gets as its batch."""
+
+    batches: list[Batch]
+
+    def to(self, device: torch.device, **_) -> Block:
+        """Called by Lightning to move the batch to its device."""
+        same = torch.device(device) == self.batches[0].x.device
+        return self if same else Block([batch.to(device) for batch in self.batches])
+
+
+@dataclass
+class Blocks:
+    """The mini-batches of one phase in blocks of ``block``: a pure function of ``key`` and the step, whoever asks and whenever.
+
+    Every epoch is a new order of all examples; the last mini-batch of an epoch may be short.
+    """
+
+    split: Split
+    key: Key  # (seed, task, phase)
+    batch_size: int
+    epochs: int
+    block: int
+    _order: tuple[int, torch.Tensor] = field(default=(-1, torch.empty(0)), repr=False)
+
+    @property
+    def per_epoch(self) -> int:
+        return -(-len(self.split) // self.batch_size)
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.per_epoch
+
+    def __len__(self) -> int:
+        return -(-self.steps // self.block)
+
+    def __iter__(self) -> Iterator[Block]:
+        for first in range(0, self.steps, self.block):
+            yield Block(list(self.batches(first, min(first + self.block, self.steps))))
+
+    def batches(self, first: int, last: int) -> Iterator[Batch]:
+        """The mini-batches of steps first .. last - 1. Rows are gathered once for all of them; a batch is a slice of that."""
+        while first < last:
+            epoch, index = divmod(first, self.per_epoch)
+            count = min(last - first, self.per_epoch - index)
+            rows = self.order(epoch)[index * self.batch_size : (index + count) * self.batch_size]
+            parts = (getattr(self.split, part).index_select(0, rows).split(self.batch_size) for part in ("x", "y", "task"))
+            for offset, (x, y, task) in enumerate(zip(*parts)):
+                yield Batch(x, y, task, (*self.key, first + offset), epoch, index + offset, self.per_epoch)
+            first += count
+
+    def order(self, epoch: int) -> torch.Tensor:
+        if self._order[0] != epoch:
+            self._order = (epoch, torch.randperm(len(self.split), generator=rng(*self.key, "order", epoch)))
+        return self._order[1]
