@@ -48,6 +48,12 @@ class Stream:
         train, val = (self.split(index, self.images.train, rows) for rows in (recipe.train, recipe.val))
         return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val if len(val) else None, past)
 
+    def closed(self, index: int) -> Task:
+        """A task without examples: what is left of it when its data are closed."""
+        nothing = Split(torch.empty(0, *self.images.shape), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+        recipe = self.recipe(index)
+        return Task(index, len(self), recipe.name, recipe.classes, self.head, nothing)
+
     def test(self, index: int) -> Split:
         """The test examples of a task: for the evaluator, and for nobody else."""
         return self.split(index, self.images.test, self.recipe(index).test)

@@ -1,0 +1,27 @@
+"""Lightning callbacks that also hear of tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytorch_lightning as pl
+
+if TYPE_CHECKING:
+    from cl_lightning.data.task import Task
+    from cl_lightning.learners.base import Learner
+
+
+class StreamCallback(pl.Callback):
+    """A Lightning callback with hooks for tasks. Batch hooks go by blocks of mini-batches; ``learner.engine.step`` counts mini-batches."""
+
+    def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
+        """Before the first task of this start; ``learned`` tasks were found in the journal."""
+
+    def on_task_start(self, learner: Learner, task: Task) -> None: ...
+
+    def on_task_end(self, learner: Learner, task: Task) -> None: ...
+
+    def on_evaluated(self, learner: Learner, learned: int, accuracies: list[float | None]) -> None:
+        """After a row of the accuracy matrix: test accuracy on every task, None where it cannot predict."""
+
+    def on_stream_end(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Training: lock-step, phases, account."""

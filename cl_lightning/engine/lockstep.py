@@ -1,0 +1,296 @@
+"""Lock-step: all candidates of a phase on the same mini-batches, each as if it were alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cl_lightning.data.task import Batch, Split, Task
+from cl_lightning.engine.settings import Training
+from cl_lightning.learners.base import Candidate, Learner, Phase
+from cl_lightning.metrics.flops import Calls
+from cl_lightning.randomness import seed_default_generators, seed_of
+
+
+@dataclass
+class Standing:
+    """How far a candidate has come. ``weights`` are its best so far; None: the latest are."""
+
+    accuracy: float | None = None
+    step: int = 0  # of the best accuracy
+    steps: int = 0  # trained
+    weights: dict[str, Tensor] | None = None
+
+
+@dataclass
+class Flops:
+    """``alone``: as if every candidate had been trained by itself; ``executed``: what was shared counts once."""
+
+    alone: int = 0
+    executed: int = 0
+
+    def __add__(self, other: Flops) -> Flops:
+        return Flops(self.alone + other.alone, self.executed + other.executed)
+
+
+@dataclass
+class Cost:
+    """Operations of one mini-batch of a given shape, or of one scoring: counted when first met, then multiplied."""
+
+    shared: int = 0
+    own: dict[int, int] = field(default_factory=dict)  # by candidate
+
+
+class LockStep:
+    """Trains candidates of one phase: one data pass, ``shared`` once, one optimizer, each candidate's backward at once after its loss.
+
+    Every candidate is scored, restored to its best and dismissed by itself, and ends with the same bits as alone: what it
+    draws depends on (seed, task, phase, step, hook) only, and no tensor is written by two of them.
+    """
+
+    def __init__(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, settings: Training, per_epoch: int) -> None:
+        self.learner, self.phase, self.candidates, self.task, self.settings = learner, phase, candidates, task, settings
+        self.head = task.head
+        self.step = 0  # mini-batches taken
+        self.first_step = 0  # of the run, before this phase: what loggers go by
+        self.autocast = settings.precision == "bf16-mixed"
+        self.standings = [Standing() for _ in candidates]
+        self.alive = list(range(len(candidates)))
+        self.patience = phase.patience if phase.patience is not None else settings.patience
+        self.val: Split | None = phase.val or task.val
+        self.every = settings.score_every or per_epoch
+        self.loss: Callable[[Candidate, Batch], Tensor] = phase.loss or learner.loss
+        self.extends, self.shares, self.edits, self.follows = (
+            getattr(type(learner), name) is not getattr(Learner, name) for name in ("extend", "shared", "after_backward", "after_step")
+        )
+        self.flops, self.seconds = Flops(), Counter({"train": 0.0, "score": 0.0})
+        self._costs: dict[tuple, Cost] = {}
+        self._taken: Counter = Counter()
+        self._scoring: Cost | None = None
+        self.parameters = [p for c in candidates for p in c.network.parameters()]
+
+    @property
+    def trains(self) -> bool:
+        """Whether any candidate has something to train."""
+        return any(c.groups() for c in self.candidates)
+
+    def score_untrained(self) -> None:
+        """For candidates without parameters to train: pure re-use of what is there."""
+        if self.val is not None:
+            self.score()
+
+    # ---- what Lightning calls through the learner ------------------------------------------------------------
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        """One optimizer for all. Candidates with equal hyper-parameters share a group: the same bits, fewer calls."""
+        merged: dict[str, dict] = {}
+        for group in (group for c in self.candidates for group in c.groups()):
+            options = {key: value for key, value in group.items() if key != "params"}
+            merged.setdefault(repr(sorted(options.items())), {"params": [], **options})["params"] += group["params"]
+        s, fused = self.settings, self.learner.device.type in ("cpu", "cuda")
+        common: dict[str, Any] = {"lr": s.lr, "weight_decay": s.weight_decay, "fused": fused}
+        groups = list(merged.values())
+        if s.optimizer == "adam":
+            return torch.optim.Adam(groups, **common)
+        return torch.optim.SGD(groups, momentum=s.momentum, **common)
+
+    def walk(self, block: list[Batch]) -> None:
+        """One Lightning step: a block of mini-batches."""
+        trainer, wrapped = self.learner.trainer, self.learner.optimizers()
+        if self.step == 0:
+            self.set_mode(training=True)
+            self.score_if_due()
+        began, scored = perf_counter(), self.seconds["score"]
+        for batch in block:
+            if not self.alive:
+                break
+            self.take(batch, wrapped.optimizer)
+            self.step += 1
+            self.score_if_due()
+        self.seconds["train"] += perf_counter() - began - (self.seconds["score"] - scored)
+        wrapped._on_before_step()  # Lightning's global_step counts blocks
+        wrapped._on_after_step()
+        if not self.alive:
+            trainer.should_stop = True
+
+    # ---- one mini-batch --------------------------------------------------------------------------------------
+
+    def take(self, batch: Batch, optimizer: torch.optim.Optimizer) -> None:
+        learner, living = self.learner, [self.candidates[i] for i in self.alive]
+        if self.extends:
+            batch = learner.extend(batch)
+        for p in self.parameters:
+            p.grad = None  # None, not 0: who has left or has no share in this batch is neither stepped nor decayed
+        new = batch.x.shape not in self._costs
+        if new:
+            self.take_and_count(batch, living)
+        else:
+            if self.shares:
+                self.share(batch)
+            for c in living:
+                self.learn_from(c, batch)
+        self._taken[batch.x.shape] += 1
+        if self.settings.clip is not None:
+            for c in living:
+                torch.nn.utils.clip_grad_norm_(c.network.parameters(), self.settings.clip)
+        optimizer.step()
+        if self.follows:
+            with torch.no_grad():
+                for c in living:
+                    self.seed(batch, "after_step")
+                    learner.after_step(c, batch)
+
+    def share(self, batch: Batch) -> None:
+        self.seed(batch, "shared")
+        with torch.no_grad():
+            batch.shared = self.computed(self.learner.shared, batch)
+
+    def learn_from(self, c: Candidate, batch: Batch) -> None:
+        self.seed(batch, "loss")
+        loss = self.computed(self.loss, c, batch)
+        if loss.requires_grad:
+            loss.backward()
+        if self.settings.log_every and self.step % self.settings.log_every == 0:
+            self.log({f"loss/{c.name}": loss.item()})
+        if self.edits:
+            self.seed(batch, "after_backward")
+            self.learner.after_backward(c, batch)
+
+    def computed(self, hook: Callable, *arguments: object) -> Any:
+        """Only loss, logits and shared run under autocast. Leaving it each time drops its copies of the weights, which change each step:
+        hence the engine casts, not Lightning's precision plugin, which wraps a whole block."""
+        if not self.autocast:
+            return hook(*arguments)
+        with torch.autocast(self.learner.device.type, dtype=torch.bfloat16):
+            return hook(*arguments)
+
+    def seed(self, batch: Batch, hook: str) -> None:
+        seed_default_generators(seed_of(*batch.key, hook), self.learner.device)
+
+    # ---- scoring on validation data --------------------------------------------------------------------------
+
+    def score_if_due(self) -> None:
+        if self.val is None or self.patience is None:
+            return
+        if self.step in self.settings.score_at or (self.step and self.step % self.every == 0):
+            self.score()
+
+    def score(self) -> None:
+        """Who improved keeps a copy of its weights; who has not for ``patience`` mini-batches leaves. The untrained candidate counts."""
+        began = perf_counter()
+        for i, accuracy in zip(list(self.alive), self.accuracies()):
+            standing = self.standings[i]
+            if standing.accuracy is None or accuracy > standing.accuracy:
+                weights = {name: value.clone() for name, value in self.candidates[i].network.state_dict().items()}
+                self.standings[i] = Standing(accuracy, self.step, self.step, weights)
+            elif self.step - standing.step >= (math.inf if self.patience is None else self.patience):
+                self.dismiss(i)
+        self.log({"alive": len(self.alive), "best_val_accuracy": self.best_accuracy})
+        self.seconds["score"] += perf_counter() - began
+
+    @torch.no_grad()
+    def accuracies(self) -> list[float]:
+        """Of the living candidates, in evaluation mode."""
+        assert self.val is not None
+        self.set_mode(training=False)
+        if self._scoring is None:  # the validation split stays the same: what scoring costs is counted once
+            self._scoring = Cost()
+            with Calls() as calls:
+                scores = self.score_all(self.val, calls)
+        else:
+            scores = self.score_all(self.val, None)
+        self.count(self._scoring, 1)
+        self.set_mode(training=True)
+        return scores
+
+    def score_all(self, val: Split, calls: Calls | None) -> list[float]:
+        right = {i: torch.zeros((), dtype=torch.int64, device=self.learner.device) for i in self.alive}
+        cost = self._scoring if calls else None
+        if self.phase.score is not None:
+            scores = []
+            for i in self.alive:
+                scores.append(self.phase.score(self.candidates[i], val))
+                if calls and cost:
+                    cost.own[i] = calls.take()
+            return scores
+        for batch in val.batches(self.settings.eval_batch_size):
+            batch = batch.to(self.learner.device)
+            if self.shares:
+                self.share(batch)
+                if calls and cost:
+                    cost.shared += calls.take()
+            for i in self.alive:
+                self.seed(batch, "logits")
+                logits = self.computed(self.learner.logits, self.candidates[i], batch)
+                if self.head.masks_test:
+                    logits = self.head.mask(logits, batch.task)
+                right[i] += (logits.argmax(1) == batch.y).sum()
+                if calls and cost:
+                    cost.own[i] = cost.own.get(i, 0) + calls.take()
+        return [right[i].item() / len(val) for i in self.alive]
+
+    def log(self, metrics: dict[str, Any]) -> None:
+        for logger in self.learner.loggers:
+            logger.log_metrics({"task": self.task.index, **metrics}, step=self.first_step + self.step)
+
+    def set_mode(self, training: bool) -> None:
+        for i in self.alive:
+            self.candidates[i].network.train(training)
+
+    def dismiss(self, i: int) -> None:
+        self.settle()
+        self.standings[i].steps = self.step
+        self.alive.remove(i)
+        for p in self.candidates[i].network.parameters():
+            p.grad = None
+
+    # ---- the end ---------------------------------------------------------------------------------------------
+
+    def finish(self) -> list[Standing]:
+        """Restore every candidate to its best; without early stopping the last weights stay, and are scored once."""
+        self.settle()
+        for i in self.alive:
+            self.standings[i].steps = self.step
+        if self.val is not None and self.patience is None:
+            for i, accuracy in zip(self.alive, self.accuracies()):
+                self.standings[i] = Standing(accuracy, self.step, self.step)
+        for c, standing in zip(self.candidates, self.standings):
+            if standing.weights is not None:
+                c.network.load_state_dict(standing.weights)
+                standing.weights = None
+        self.set_mode(training=False)
+        return self.standings
+
+    @property
+    def best_accuracy(self) -> float | None:
+        return max((s.accuracy for s in self.standings if s.accuracy is not None), default=None)
+
+    # ---- floating-point operations ---------------------------------------------------------------------------
+
+    def take_and_count(self, batch: Batch, living: list[Candidate]) -> None:
+        """The same as without counting, and notes which modules are called with which shapes."""
+        seen = self._costs[batch.x.shape] = Cost()
+        with Calls() as calls:
+            if self.shares:
+                self.share(batch)
+                seen.shared = calls.take()
+            for i, c in zip(self.alive, living):
+                self.learn_from(c, batch)
+                seen.own[i] = calls.take()
+
+    def settle(self) -> None:
+        """Multiply what each shape costs by how often it was taken since the set of living candidates last changed."""
+        for shape, times in self._taken.items():
+            self.count(self._costs[shape], times)
+        self._taken.clear()
+
+    def count(self, cost: Cost, times: int) -> None:
+        own = sum(cost.own[i] for i in self.alive)
+        self.flops += Flops(times * (own + len(self.alive) * cost.shared), times * (own + cost.shared))

@@ -1,0 +1,86 @@
+"""How training goes, as ``conf/trainer`` says it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cl_lightning.errors import Refusal
+
+OPTIMIZERS = ("adam", "sgd")
+PRECISIONS = ("32", "bf16-mixed")
+EVALUATE = ("all", "seen", "final")
+
+REFUSED = {
+    "precision": "set trainer.precision (32 or bf16-mixed): 16-mixed has one loss scaler for all candidates",
+    "gradient_clip_val": "set trainer.clip: the engine clips each candidate's own gradient norm",
+    "gradient_clip_algorithm": "set trainer.clip: the engine clips each candidate's own gradient norm",
+    "accumulate_grad_batches": "set trainer.batch_size: a Lightning step is a block of mini-batches, each with a step of its own",
+    "limit_val_batches": "the engine scores candidates itself; lower stream.n_val",
+    "val_check_interval": "set trainer.score_every: the engine scores candidates itself",
+    "check_val_every_n_epoch": "set trainer.score_every: the engine scores candidates itself",
+    "max_epochs": "set trainer.max_epochs: each phase is one pass of Lightning's loop",
+    "max_steps": "set trainer.max_epochs: Lightning's steps are blocks",
+    "enable_checkpointing": "the run's journal keeps checkpoints",
+    "devices": "one device a run for now",
+    "logger": "choose a logger with logger=csv, wandb or none",
+    "callbacks": "list callbacks under trainer.callbacks",
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """``conf/trainer/*.yaml`` describes every key."""
+
+    max_epochs: int = 1
+    batch_size: int = 64
+    eval_batch_size: int = 1000
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    patience: float | None = None
+    score_at: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 10)
+    score_every: int | None = None
+    block: int = 25
+    stack: bool = True
+    candidates_at_once: int | None = None
+    evaluate: str = "all"
+    precision: str = "32"
+    accelerator: str = "cpu"
+    threads: int = 1
+    log_every: int = 0
+    lightning: Mapping = field(default_factory=dict)
+    callbacks: Sequence = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "precision", str(self.precision))
+        object.__setattr__(self, "score_at", tuple(self.score_at))
+        for key in ("max_epochs", "batch_size", "eval_batch_size", "block", "threads", "score_every", "candidates_at_once"):
+            self.check(key, lambda value: value >= 1, "must be at least 1")
+        self.check("lr", lambda value: value > 0, "must be positive")
+        self.check("clip", lambda value: value > 0, "must be positive, or null for none")
+        self.check("patience", lambda value: value >= 1, "must be at least 1 mini-batch, or null to train to the end")
+        self.check("weight_decay", lambda value: value >= 0, "must not be negative")
+        self.check("momentum", lambda value: 0 <= value < 1, "must lie in [0, 1)")
+        self.check("log_every", lambda value: value >= 0, "must not be negative")
+        self.check("optimizer", lambda value: value in OPTIMIZERS, f"must be one of {', '.join(OPTIMIZERS)}")
+        self.check("evaluate", lambda value: value in EVALUATE, f"must be one of {', '.join(EVALUATE)}")
+        self.check(
+            "precision",
+            lambda value: value in PRECISIONS,
+            f"must be one of {', '.join(PRECISIONS)}: 16-mixed would share one loss scaler among all candidates",
+        )
+        if self.momentum and self.optimizer == "adam":
+            raise Refusal("trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0.")
+        for key in sorted(set(self.lightning) & set(REFUSED)):
+            raise Refusal(f"trainer.lightning.{key} would work against the engine; {REFUSED[key]}.")
+
+    def check(self, key: str, right, requirement: str) -> None:
+        value = getattr(self, key)
+        if value is None:
+            return
+        if isinstance(value, float) and math.isnan(value) or not right(value):
+            raise Refusal(f"trainer.{key}={value} {requirement}.")

@@ -1,0 +1,1 @@
+"""What test data are for."""

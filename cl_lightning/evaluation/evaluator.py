@@ -1,0 +1,71 @@
+"""The evaluator: the only one that holds test data. It reports; nothing it measures goes back to a learner."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import torch
+
+from cl_lightning.data.streams import Stream
+from cl_lightning.data.task import Split
+from cl_lightning.engine.settings import Training
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Learner
+from cl_lightning.metrics import AccuracyMatrix
+from cl_lightning.randomness import seeded
+
+KEPT_BYTES = 1 << 30  # test tensors kept in memory between evaluations; the rest is made again
+
+
+class Evaluator:
+    """Measures rows of the accuracy matrix."""
+
+    def __init__(self, stream: Stream, settings: Training, device: torch.device) -> None:
+        self.stream, self.settings, self.device = stream, settings, device
+        self._kept: OrderedDict[int, Split] = OrderedDict()
+
+    def asked(self, learned: int) -> range:
+        """The tasks that ``trainer.evaluate`` wants measured after learning so many."""
+        tasks = len(self.stream)
+        if self.settings.evaluate == "final":
+            return range(tasks if learned == tasks else 0)
+        return range(learned if self.settings.evaluate == "seen" else tasks)
+
+    def measure(self, predictors: Mapping[str, Learner], learned: int) -> dict[str, list[float | None]]:
+        """One row a predictor: the accuracy on every task, None where it cannot predict or is not asked."""
+        return {name: self.row(predictor, learned) for name, predictor in predictors.items()}
+
+    @torch.no_grad()
+    def row(self, predictor: Learner, learned: int) -> list[float | None]:
+        matrix = AccuracyMatrix(len(self.stream))
+        predictor.to(self.device).eval()
+        for task in self.asked(learned):
+            if predictor.predicts(task):
+                test = self.test(task)
+                with seeded(predictor.seed, "evaluate", learned, task):
+                    matrix.update(self.predict(predictor, test, task), test.y, learned, task)
+        row = (matrix.right / matrix.total)[learned].tolist()
+        return [None if value != value else value for value in row]
+
+    def predict(self, predictor: Learner, test: Split, task: int) -> torch.Tensor:
+        """Output numbers (n,) on the CPU. The learner is told the task only if it declared the need."""
+        given = task if predictor.needs.task_id_at_test else None
+        head, numbers = self.stream.head, []
+        for x in test.x.split(self.settings.eval_batch_size):
+            logits = predictor(x.to(self.device), given)
+            if logits.shape != (len(x), head.outputs):
+                raise Refusal(
+                    f"{type(predictor).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} images; this stream has "
+                    f"{head.outputs} outputs, so they must be {(len(x), head.outputs)}."
+                )
+            numbers.append((head.mask(logits, task) if head.masks_test else logits).argmax(1).cpu())
+        return torch.cat(numbers)
+
+    def test(self, task: int) -> Split:
+        """A task's test examples, the latest used of them kept in memory."""
+        split = self._kept.pop(task, None) or self.stream.test(task)
+        self._kept[task] = split
+        while len(self._kept) > 1 and sum(s.x.nbytes for s in self._kept.values()) > KEPT_BYTES:
+            self._kept.popitem(last=False)
+        return split

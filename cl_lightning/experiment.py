@@ -1,0 +1,213 @@
+"""One run, from its configuration to its results: the page to read first."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from cl_lightning.errors import Refusal
+from cl_lightning.report.tables import show
+from cl_lightning.runs import environment, fingerprint, learner_name, run_folder, versions
+
+if TYPE_CHECKING:
+    from cl_lightning.data.streams import Stream
+    from cl_lightning.engine.settings import Training
+    from cl_lightning.journal import Journal
+    from cl_lightning.learners.base import Learner
+
+
+def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
+    """Train, resume or only show the run that ``cfg`` describes. Returns the mean validation accuracy, for sweepers."""
+    folder = run_folder(cfg)
+    if cfg.resume is False:
+        discard(folder)
+    results = folder / "results.json"
+    if results.is_file():
+        show(folder, note=changed(json.loads(results.read_text())["version"], versions(cfg)))
+    else:
+        train(cfg, folder, command)
+        show(folder)
+    chosen = [s["val_accuracy"] for s in json.loads(results.read_text())["selected"] if s["val_accuracy"] is not None]
+    return sum(chosen) / len(chosen) if chosen else None
+
+
+def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
+    """Learn every task that the journal does not hold yet, and write the results."""
+    import torch
+
+    from cl_lightning.data.module import StreamDataModule
+    from cl_lightning.engine.phases import Engine
+    from cl_lightning.engine.settings import Training
+    from cl_lightning.evaluation.evaluator import Evaluator
+    from cl_lightning.journal import Journal
+    from cl_lightning.report.loggers import open_loggers
+    from cl_lightning.report.results import write_results
+
+    settings = Training(**OmegaConf.to_container(cfg.trainer, resolve=True))  # type: ignore[arg-type]
+    torch.set_num_threads(settings.threads)
+    stream = build_stream(cfg)
+    learner = build_learner(cfg, stream)
+    callbacks = build_callbacks(cfg)
+    journal = open_journal(cfg, folder, stream, command)
+    learned = restore(learner, journal)
+    loggers = open_loggers(cfg.logger, folder, cfg)
+    data = StreamDataModule(stream)
+    engine = Engine(data, journal, settings, loggers, callbacks)
+    evaluator = Evaluator(stream, settings, device_of(settings))
+
+    def tell(hook: str, *arguments: Any) -> None:
+        for callback in callbacks:
+            getattr(callback, hook, lambda *_: None)(*arguments)
+
+    def evaluate(learned: int) -> None:
+        if journal.find("evaluated", learned=learned):
+            return
+        began = perf_counter()
+        predictors = engine.drive(learner.predictors(learned), learner, stream.closed(max(learned - 1, 0)), f"predictors{learned}")
+        rows = evaluator.measure(predictors, learned)
+        first = next(iter(rows.values()))
+        journal.append("evaluated", learned=learned, rows=rows, seconds=perf_counter() - began)
+        measured = [accuracy for accuracy in first if accuracy is not None]
+        for logger in loggers:
+            mean = {"test/mean_accuracy": sum(measured) / len(measured)} if measured else {}
+            tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(first) if accuracy is not None}
+            logger.log_metrics({"learned": learned, **mean, **tasks}, step=engine.step)
+        tell("on_evaluated", learner, learned, first)
+
+    tell("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
+    try:
+        evaluate(learned)
+        for index in range(learned, len(stream)):
+            with data.open(index, past=learner.needs.past_data) as task:
+                tell("on_task_start", learner, task)
+                engine.learn(learner, task)
+                tell("on_task_end", learner, task)
+            began = perf_counter()
+            state = learner.state_dict()
+            checkpoint = journal.save(f"task{index}", state)
+            engine.seconds["checkpoint"] += perf_counter() - began
+            journal.append("boundary", task=index, checkpoint=checkpoint, held=learner.held(), stored=stored(state), **engine.settle())
+            for row in journal.all("phase"):
+                journal.drop(row["weights"])  # the boundary has taken its place
+            evaluate(index + 1)
+    finally:
+        tell("on_stream_end")
+        for logger in loggers:
+            logger.finalize("success")
+    write_results(
+        folder / "results.json",
+        journal,
+        config=OmegaConf.to_container(cfg, resolve=True),
+        fingerprint=fingerprint(cfg),
+        learner=learner_name(cfg),
+        seed=cfg.seed,
+        stream={"name": cfg.stream.get("name", stream.name), "fingerprint": stream.fingerprint, "tasks": stream.describe()},
+    )
+
+
+def build_stream(cfg: DictConfig) -> Stream:
+    """The stream; its images are decoded now if this machine never did."""
+    from cl_lightning.data.cache import open_images
+
+    source = cfg.stream.source
+    if source not in cfg.data.sources:
+        raise Refusal(
+            f"stream.source={source} is not among the sources of this data configuration: {', '.join(cfg.data.sources)}. "
+            "Choose one of these, or data=real."
+        )
+    images = open_images(source, partial_of(cfg.data.sources[source])(), cfg.cache)
+    return partial_of(cfg.stream, "name", "source")(images=images)
+
+
+def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
+    """The learner, with the networks that it may build and the grid that it may choose from."""
+    from hydra.utils import get_class
+
+    from cl_lightning.selection.grid import check_grid, grid_points
+
+    learner: Any = get_class(cfg.learner._target_)
+    build = partial(partial_of(cfg.backbone), input_shape=stream.images.shape, head=stream.head)
+    grid: Any = OmegaConf.to_container(cfg.selection.grid, resolve=True)
+    check_grid(grid, learner.tunes, learner.__name__)
+    return partial_of(cfg.learner, "name")(build=build, grid=grid_points(grid), seed=cfg.seed)
+
+
+def build_callbacks(cfg: DictConfig) -> list:
+    from cl_lightning.report.progress import ProgressDisplay
+
+    return [partial_of(callback)() for callback in cfg.trainer.callbacks] + [ProgressDisplay()] * bool(cfg.progress)
+
+
+def partial_of(node: DictConfig, *but: str) -> Any:
+    """What ``_target_`` names, waiting to be called with the rest: so that it raises its own errors, and gets objects as they are."""
+    from hydra.utils import instantiate
+
+    plain: Any = OmegaConf.to_container(node, resolve=True)
+    return instantiate({key: value for key, value in plain.items() if key not in but}, _partial_=True, _convert_="all")
+
+
+def device_of(settings: Training) -> Any:
+    """The device on which Lightning trains."""
+    import pytorch_lightning as pl
+
+    from cl_lightning.engine.phases import quiet_lightning
+
+    quiet_lightning()
+    return pl.Trainer(accelerator=settings.accelerator, devices=1, logger=False, enable_checkpointing=False, enable_model_summary=False).strategy.root_device
+
+
+def open_journal(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str]) -> Journal:
+    """A new journal, or that of an interrupted run of the same program on the same examples."""
+    from cl_lightning.journal import Journal
+
+    journal, now = Journal(folder), versions(cfg)
+    start = journal.find("start")
+    if start is None:
+        OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
+        journal.append("start", version=now, command=list(command), environment=environment(), stream=stream.fingerprint)
+        return journal
+    if start["stream"] != stream.fingerprint:
+        raise Refusal(
+            f"The interrupted run in {folder} was made on other images ({start['stream']}) than are here now ({stream.fingerprint}). "
+            "Bring those back, or start afresh with resume=false."
+        )
+    difference = changed(start["version"], now)
+    if difference and cfg.resume != "anyway":
+        raise Refusal(f"The interrupted run in {folder} cannot go on: {difference}\nStart afresh with resume=false, or go on with resume=anyway.")
+    return journal
+
+
+def restore(learner: Learner, journal: Journal) -> int:
+    """Load the last boundary; returns the number of tasks learned."""
+    boundaries = journal.all("boundary")
+    if boundaries:
+        learner.load_state_dict(journal.load(boundaries[-1]["checkpoint"]))
+    return len(boundaries)
+
+
+def stored(state: Any) -> int:
+    """Bytes of all tensors in a checkpoint: what ``held()`` is weighed against."""
+    from cl_lightning.learners.base import tensor_bytes
+
+    return tensor_bytes(dict(state))
+
+
+def changed(then: dict[str, str], now: dict[str, str]) -> str | None:
+    """A sentence where the program is not the one that made the run."""
+    parts = [f"{key} {then.get(key)} (now {now[key]})" for key in now if then.get(key) != now[key]]
+    return f"it was made with {', '.join(parts)}." if parts else None
+
+
+def discard(folder: Path) -> None:
+    """Remove an earlier run, and nothing that is not one."""
+    if (folder / "journal.jsonl").is_file():
+        shutil.rmtree(folder)
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise Refusal(f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or set outputs= to another folder.")

@@ -1,0 +1,211 @@
+"""The contract of a learner: override what your paper talks about, leave the rest."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from cl_lightning.data.task import Batch, Split, Task
+from cl_lightning.randomness import seeded
+
+if TYPE_CHECKING:
+    from cl_lightning.engine.lockstep import LockStep
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a learner cannot do without. It is given nothing that it does not declare."""
+
+    task_id_at_test: bool = False  # forward gets the task's number
+    past_data: bool = False  # task.past: breaks the rules of continual learning, and is reported so
+
+
+@dataclass(eq=False)
+class Candidate:
+    """One way of learning the current task: a network of its own and hyper-parameters. Trained side by side with the others."""
+
+    name: str  # unique in its phase and the same after a restart
+    network: nn.Module  # all that it trains; nothing of another candidate
+    hparams: dict[str, Any] = field(default_factory=dict)
+
+    def groups(self) -> list[dict]:
+        """Parameter groups for the optimizer: its hyper-parameters win over the trainer's."""
+        options = {key: self.hparams[key] for key in ("lr", "weight_decay", "momentum") if key in self.hparams}
+        parameters = [p for p in self.network.parameters() if p.requires_grad]
+        return [{"params": parameters, **options}] if parameters else []
+
+
+@dataclass
+class Phase:
+    """One training of a set of candidates. What is None comes from the task or from the trainer's configuration."""
+
+    candidates: list[Candidate]  # their order breaks ties: the first maximum wins
+    name: str = "train"
+    train: Split | None = None  # None: the open task's training split; else a half of it, a union, a coreset ...
+    val: Split | None = None  # None: the open task's validation split
+    loss: Callable[[Candidate, Batch], torch.Tensor] | None = None  # None: learner.loss
+    score: Callable[[Candidate, Split], float] | None = None  # None: accuracy on the validation split
+    epochs: int | None = None
+    patience: float | None = None
+
+
+@dataclass
+class Outcome:
+    """What a phase came to: the winner, restored to its best weights."""
+
+    candidate: Candidate
+    score: float | None  # best validation accuracy; None without validation data
+    steps: int  # mini-batches trained
+    steps_to_best: int
+
+
+Phases = Generator[Phase, Outcome, Any]
+
+
+class Learner(pl.LightningModule):
+    """Learns a stream, task after task.
+
+    A hook that takes a candidate runs once a living candidate and mini-batch, the others once a mini-batch. A candidate
+    owns every tensor it trains. What candidates share (past modules, importances, memory) is read-only between
+    ``on_task_start`` and ``on_task_end``; ``adopt`` and these two hooks are the only writers.
+
+    Draws: ``rng(key)`` or ``batch.rng(purpose)`` explicitly, or torch's default generator, which the engine seeds before
+    each hook of a candidate. Keys name neither the learner nor a neighbour.
+    """
+
+    needs = Needs()
+    tunes: tuple[str, ...] = ()  # hyper-parameters of its own that a grid may name, besides the optimizer's
+    automatic_optimization = False
+
+    def __init__(self, build: Callable[..., nn.Module], grid: Sequence[dict] = ({},), seed: int = 0) -> None:
+        super().__init__()
+        self.build, self.grid, self.seed = build, list(grid), seed
+        self.network: nn.Module | None = self.fresh(0)
+        if getattr(self.network, "needs_task", False):
+            self.needs = replace(self.needs, task_id_at_test=True)
+        self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
+        self.trying = nn.ModuleList()  # the networks in training, so that Lightning moves and checkpoints them
+        self.engine: LockStep | None = None
+
+    # ---- what papers are about -------------------------------------------------------------------------------
+
+    def on_task_start(self, task: Task) -> None: ...
+
+    def learn(self, task: Task) -> Phases:
+        """One phase a yield. Code between yields runs again after a kill: it may depend only on the learner at the task's
+        start, the open task, earlier outcomes and ``rng(key)``."""
+        best = yield Phase(self.candidates(task))
+        self.adopt(best.candidate, task)
+
+    def candidates(self, task: Task) -> list[Candidate]:
+        return [Candidate(name_of(point), copy.deepcopy(self.network), point) for point in self.grid]
+
+    def extend(self, batch: Batch) -> Batch:
+        """In training only: add replayed examples."""
+        return batch
+
+    def shared(self, batch: Batch) -> object:
+        """Once for all candidates, without gradient: a frozen trunk, old columns, old logits. Found again as ``batch.shared``."""
+        return None
+
+    def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
+        return c.network(batch.x, batch.task)
+
+    def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
+        return F.cross_entropy(self.in_training(self.logits(c, batch), batch), batch.y)
+
+    def after_backward(self, c: Candidate, batch: Batch) -> None:
+        """``.grad`` is final for the loss and may be changed: project, mask, accumulate."""
+
+    def after_step(self, c: Candidate, batch: Batch) -> None:
+        """Weights have moved: clamp, soft-threshold, path integrals."""
+
+    def adopt(self, c: Candidate, task: Task) -> None:
+        self.network = c.network
+
+    def on_task_end(self, task: Task) -> None:
+        """The task's data are still open: Fisher information, herding, memory."""
+
+    def predictors(self, seen: int) -> Generator[Phase, Outcome, dict[str, Learner]]:
+        """Named predictors for testing after ``seen`` tasks; the first is the one that counts. May train phases; is thrown away."""
+        return {"": self}
+        yield
+
+    def predicts(self, task: int) -> bool:
+        """Whether it can predict this task already."""
+        return True
+
+    def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
+        """Logits (n, outputs) at test. ``task`` is None unless ``needs.task_id_at_test`` is declared."""
+        assert self.network is not None
+        return self.network(x, task)
+
+    def held(self) -> dict[str, int]:
+        """Bytes of everything it keeps, by name."""
+        bytes_of = {"parameters": sum(p.nbytes for p in self.parameters()), "buffers": sum(b.nbytes for b in self.buffers())}
+        return {**bytes_of, **{f"memory.{name}": tensor_bytes(value) for name, value in self.memory.items()}}
+
+    def structure(self) -> dict:
+        """Plain values from which ``grow`` makes the modules that an empty learner lacks."""
+        return {}
+
+    def grow(self, structure: dict) -> None: ...
+
+    # ---- for use in the above --------------------------------------------------------------------------------
+
+    def fresh(self, *key: object, **options: object) -> nn.Module:
+        """A newly initialised network; the same key gives the same weights, whatever the learner."""
+        with seeded(self.seed, "init", *key):
+            return self.build(**options)
+
+    def in_training(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The logits that the loss may see in this stream's head mode."""
+        head = self.engine.head if self.engine else None
+        return head.mask(logits, batch.task) if head is not None and head.masks_training else logits
+
+    # ---- Lightning's own hooks: final ------------------------------------------------------------------------
+
+    def training_step(self, block: Any, block_index: int) -> None:
+        assert self.engine is not None
+        self.engine.walk(block.batches)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        assert self.engine is not None
+        return self.engine.new_optimizer()
+
+    def get_extra_state(self) -> dict:
+        return {"structure": self.structure(), "memory": self.memory}
+
+    def set_extra_state(self, state: dict) -> None:
+        self.grow(state["structure"])
+        self.memory = state["memory"]
+
+
+FINAL = ("training_step", "configure_optimizers", "get_extra_state", "set_extra_state")
+
+
+def name_of(point: dict) -> str:
+    """The name of a grid point.
+
+    >>> name_of({"lr": 0.1, "weight_decay": 0}), name_of({})
+    ('lr=0.1,weight_decay=0', 'default')
+    """
+    return ",".join(f"{key}={value}" for key, value in point.items()) or "default"
+
+
+def tensor_bytes(value: Any) -> int:
+    """Bytes of all tensors in nested plain values."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(map(tensor_bytes, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(tensor_bytes, value))
+    return 0

@@ -1,0 +1,69 @@
+"""One network a task."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+import torch.nn as nn
+
+from cl_lightning.data.task import Task
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Candidate, Learner, Needs, name_of
+
+STARTS = ("random", "clone")
+
+
+class Independent(Learner):
+    """Nothing is shared but, if asked for, the start; nothing interferes (methods_spec 3.2).
+
+    ``split_width=False, start=random`` is the baseline of Veniat et al. 2021: full-size networks, initialised anew.
+    ``split_width=True, start=clone`` is that of Lopez-Paz and Ranzato 2017: hidden layers of size / tasks, each network
+    starting from the previous task's weights. ``start`` may also be a dimension of the grid, as in that paper.
+    """
+
+    needs = Needs(task_id_at_test=True)
+    tunes = ("start",)
+
+    def __init__(self, *, start: str = "random", split_width: bool = False, **base: Any) -> None:
+        super().__init__(**base)
+        for value in (start, *(point["start"] for point in self.grid if "start" in point)):
+            if value not in STARTS:
+                raise Refusal(f"start={value} must be one of {', '.join(STARTS)} (learner.start, selection.grid.start).")
+        self.start, self.split_width = start, split_width
+        self.network = None
+        self.networks = nn.ModuleList()
+        self.divide_by = 1
+
+    def on_task_start(self, task: Task) -> None:
+        self.divide_by = task.of if self.split_width else 1
+
+    def candidates(self, task: Task) -> list[Candidate]:
+        return [Candidate(name_of(point), self.first_weights(point.get("start", self.start), task), point) for point in self.grid]
+
+    def first_weights(self, start: str, task: Task) -> nn.Module:
+        if start == "clone" and len(self.networks):
+            return copy.deepcopy(self.networks[-1])
+        return self.new_network(task.index)
+
+    def new_network(self, index: int) -> nn.Module:
+        return self.fresh(index, divide_by=self.divide_by) if self.split_width else self.fresh(index)
+
+    def adopt(self, c: Candidate, task: Task) -> None:
+        self.networks.append(c.network)
+
+    def predicts(self, task: int) -> bool:
+        return task < len(self.networks)
+
+    def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
+        assert task is not None, "declared in needs"
+        return self.networks[task](x, task)
+
+    def structure(self) -> dict:
+        return {"networks": len(self.networks), "divide_by": self.divide_by}
+
+    def grow(self, structure: dict) -> None:
+        self.divide_by = structure["divide_by"]
+        while len(self.networks) < structure["networks"]:
+            self.networks.append(self.new_network(len(self.networks)))

@@ -1,0 +1,41 @@
+"""All tasks at once: the upper bound that breaks the rules."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from cl_lightning.data.task import Split, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
+
+TRAINS = ("every_task", "last_task")
+
+
+class Joint(Learner):
+    """Trains on the shuffled pool of the examples of all tasks so far (methods_spec 3.3).
+
+    ``at=every_task`` trains after each task, from scratch unless ``restart=False``; ``at=last_task`` once, when the pool
+    is complete: the "shuffled data" row of Lopez-Paz and Ranzato 2017.
+    """
+
+    needs = Needs(past_data=True)
+
+    def __init__(self, *, at: str = "every_task", restart: bool = True, **base: Any) -> None:
+        super().__init__(**base)
+        if at not in TRAINS:
+            raise Refusal(f"learner.at={at} must be one of {', '.join(TRAINS)}.")
+        self.at, self.restart = at, restart
+
+    def learn(self, task: Task) -> Phases:
+        if self.at == "last_task" and task.index < task.of - 1:
+            return
+        tasks = (*task.past, task)
+        val = [t.val for t in tasks if t.val is not None]
+        pool = Split.union([t.train for t in tasks])
+        best = yield Phase(self.candidates(task), train=pool, val=Split.union(val) if val else None)
+        self.adopt(best.candidate, task)
+
+    def candidates(self, task: Task) -> list[Candidate]:
+        start = self.fresh(0) if self.restart else self.network
+        return [Candidate(name_of(point), copy.deepcopy(start), point) for point in self.grid]

@@ -1,0 +1,23 @@
+"""Numbers computed from what happened: pure functions."""
+
+from cl_lightning.metrics.accuracy_matrix import (
+    AccuracyMatrix,
+    AverageAccuracy,
+    BackwardTransfer,
+    Forgetting,
+    ForgettingFromBest,
+    ForgettingRatio,
+    ForwardTransfer,
+    LearningAccuracy,
+)
+
+__all__ = [
+    "AccuracyMatrix",
+    "AverageAccuracy",
+    "BackwardTransfer",
+    "Forgetting",
+    "ForgettingFromBest",
+    "ForgettingRatio",
+    "ForwardTransfer",
+    "LearningAccuracy",
+]

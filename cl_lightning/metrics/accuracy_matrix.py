@@ -1,0 +1,195 @@
+"""The accuracy matrix and what is computed from it.
+
+``R`` is (tasks + 1, tasks): R[i, j] is the test accuracy on task j after learning i tasks; row 0 is before learning.
+NaN stands where the learner could not predict the task, or was not asked. With T tasks, R[T] is the last row, and
+R[j + 1, j] the accuracy on task j when it had just been learned. A metric that needs a missing entry is NaN.
+
+The worked example of all docstrings, with the baseline row [.1, .1, .1] on top:
+
+>>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+def average_accuracy(R: Tensor) -> Tensor:
+    """ACC = mean over j of R[T, j] (Lopez-Paz and Ranzato 2017, eq. 2).
+
+    >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+    >>> round(average_accuracy(R).item(), 4)  # (.6 + .9 + .7) / 3
+    0.7333
+    """
+    return R[-1].mean()
+
+
+def learning_accuracy(R: Tensor) -> Tensor:
+    """LA = mean over j of R[j + 1, j]: how well each task was learned when it came (Riemer et al. 2019).
+
+    >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+    >>> round(learning_accuracy(R).item(), 4)  # (.9 + .8 + .7) / 3
+    0.8
+    """
+    return just_learned(R).mean()
+
+
+def backward_transfer(R: Tensor) -> Tensor:
+    """BWT = 1 / (T - 1) sum over j < T of R[T, j] - R[j + 1, j] (Lopez-Paz and Ranzato 2017, eq. 3). Negative: forgetting.
+
+    >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+    >>> round(backward_transfer(R).item(), 4)  # ((.6 - .9) + (.9 - .8)) / 2
+    -0.1
+    """
+    return (R[-1] - just_learned(R))[:-1].mean()
+
+
+def forward_transfer(R: Tensor) -> Tensor:
+    """FWT = 1 / (T - 1) sum over j > 1 of R[j, j] - R[0, j]: accuracy just before learning a task, over that of the untrained
+    network (Lopez-Paz and Ranzato 2017, eq. 4).
+
+    >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+    >>> round(forward_transfer(R).item(), 4)  # ((.5 - .1) + (.3 - .1)) / 2
+    0.3
+    """
+    return (R[:-1].diagonal() - R[0])[1:].mean()
+
+
+def forgetting(R: Tensor) -> Tensor:
+    """F = mean over j < T of R[T, j] - R[j + 1, j] (Veniat et al. 2021): the last accuracy less that of just after learning.
+    Negative: forgetting. The same number as ``backward_transfer``, under the name that CTrL's tables give it.
+
+    >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+    >>> round(forgetting(R).item(), 4)
+    -0.1
+    """
+    return backward_transfer(R)
+
+
+def forgetting_from_best(R: Tensor) -> Tensor:
+    """F = mean over j < T of max over j < i < T of R[i, j], less R[T, j] (Chaudhry et al. 2018, eq. 3): the fall from the best
+    accuracy a task ever had since it was learned. Positive: forgetting.
+
+    >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+    >>> round(forgetting_from_best(R).item(), 4)  # ((.9 - .6) + (.8 - .9)) / 2
+    0.1
+    """
+    tasks = R.shape[1]
+    falls = [R[j + 1 : tasks, j].max() - R[-1, j] for j in range(tasks - 1)]
+    return torch.stack(falls).mean() if falls else nan(R)
+
+
+def forgetting_ratio(R: Tensor, random: Tensor, joint: Tensor) -> Tensor:
+    """rho = mean over j of (R[T, j] - random[j]) / (joint[j] - random[j]) - 1 (Serra et al. 2018, eq. 7): 0 as good as training on
+    all tasks jointly, -1 no better than chance. ``random`` (T,) is the accuracy of an untrained network, ``joint`` (T,) that
+    of joint training.
+
+    >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+    >>> round(forgetting_ratio(R, R[0], torch.tensor([1.1, .9, .7])).item(), 4)  # (.5 / 1. + .8 / .8 + .6 / .6) / 3 - 1
+    -0.1667
+    """
+    return ((R[-1] - random) / (joint - random)).mean() - 1
+
+
+def just_learned(R: Tensor) -> Tensor:
+    """R[j + 1, j] for every task j: (tasks,)."""
+    return R[1:].diagonal()
+
+
+def nan(R: Tensor) -> Tensor:
+    return R.new_tensor(torch.nan)
+
+
+class AccuracyMatrix(Metric):
+    """Accumulates the accuracy matrix R (tasks + 1, tasks); ``compute`` gives R, or ``of(R)``.
+
+    >>> metric = AccuracyMatrix(tasks=2)
+    >>> metric.update(preds=torch.tensor([0, 1, 1, 1]), target=torch.tensor([0, 1, 0, 1]), learned=1, task=0)
+    >>> metric.compute()[1]
+    tensor([0.7500,    nan])
+    """
+
+    full_state_update = False
+    right: Tensor
+    total: Tensor
+
+    def __init__(self, tasks: int, of: Callable[[Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        self.of = of
+        self.add_state("right", torch.zeros(tasks + 1, tasks, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros(tasks + 1, tasks, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor, learned: int, task: int) -> None:
+        """``preds``: logits (n, outputs) or output numbers (n,); ``learned``: how many tasks have been learned."""
+        numbers = preds.argmax(1) if preds.ndim == 2 else preds
+        self.right[learned, task] += (numbers == target).sum()
+        self.total[learned, task] += len(target)
+
+    def compute(self) -> Tensor:
+        R = (self.right / self.total).float()
+        return R if self.of is None else self.of(R)
+
+
+class AverageAccuracy(AccuracyMatrix):
+    """``average_accuracy`` as a torchmetric."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__(tasks, average_accuracy)
+
+
+class LearningAccuracy(AccuracyMatrix):
+    """``learning_accuracy`` as a torchmetric."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__(tasks, learning_accuracy)
+
+
+class BackwardTransfer(AccuracyMatrix):
+    """``backward_transfer`` as a torchmetric."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__(tasks, backward_transfer)
+
+
+class ForwardTransfer(AccuracyMatrix):
+    """``forward_transfer`` as a torchmetric."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__(tasks, forward_transfer)
+
+
+class Forgetting(AccuracyMatrix):
+    """``forgetting`` as a torchmetric."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__(tasks, forgetting)
+
+
+class ForgettingFromBest(AccuracyMatrix):
+    """``forgetting_from_best`` as a torchmetric."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__(tasks, forgetting_from_best)
+
+
+class ForgettingRatio(AccuracyMatrix):
+    """``forgetting_ratio`` as a torchmetric, against the accuracies (tasks,) of joint training and of an untrained network."""
+
+    def __init__(self, tasks: int, random: Tensor, joint: Tensor) -> None:
+        super().__init__(tasks, lambda R: forgetting_ratio(R, random, joint))
+
+
+def all_metrics(R: Tensor) -> dict[str, Tensor]:
+    """Everything that one run's matrix alone decides."""
+    return {
+        "average_accuracy": average_accuracy(R),
+        "learning_accuracy": learning_accuracy(R),
+        "backward_transfer": backward_transfer(R),
+        "forward_transfer": forward_transfer(R),
+        "forgetting": forgetting(R),
+        "forgetting_from_best": forgetting_from_best(R),
+    }

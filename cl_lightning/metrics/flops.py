@@ -1,0 +1,101 @@
+"""Floating-point operations, counted once a module and shape on the ``meta`` device, where nothing is computed.
+
+Counts are those of ``torch.utils.flop_counter``: a multiplication and an addition are 2; matrix products, convolutions
+and attention count, elementwise work and normalisation do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn as nn
+from torch.func import functional_call
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+_COUNTED: dict[tuple, int] = {}
+
+
+class Calls:
+    """Notes which modules are called while it is open: the outermost of nested ones, with the shapes they get.
+
+    >>> layer = nn.Linear(3, 2)
+    >>> with Calls() as calls, torch.no_grad():
+    ...     _ = layer(torch.zeros(5, 3))
+    >>> calls.total == 5 * 2 * 3 * 2
+    True
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._depth = 0
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> Calls:
+        self._hooks = [
+            register_module_forward_pre_hook(self._before),
+            register_module_forward_hook(self._after, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def take(self) -> int:
+        """What was counted since the last ``take``."""
+        total, self.total = self.total, 0
+        return total
+
+    def _before(self, module: nn.Module, arguments: tuple) -> None:
+        self._depth += 1
+
+    def _after(self, module: nn.Module, arguments: tuple, output: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._depth = 1  # counting calls the module once more, on meta
+            self.total += flops_of(module, arguments, backward=torch.is_grad_enabled())
+            self._depth = 0
+
+
+def flops_of(module: nn.Module, arguments: tuple, backward: bool) -> int:
+    """Operations of one call of ``module``, and of the backward pass through it to whatever requires a gradient."""
+    tensors = list(module.named_parameters()) + list(module.named_buffers())
+    key = (
+        type(module),
+        repr(module),
+        module.training,
+        backward,
+        tuple((name, tuple(t.shape), t.requires_grad) for name, t in tensors),
+        tuple((tuple(a.shape), a.requires_grad) if isinstance(a, torch.Tensor) else repr(a) for a in arguments),
+    )
+    if key not in _COUNTED:
+        _COUNTED[key] = count(module, dict(tensors), arguments, backward)
+    return _COUNTED[key]
+
+
+def count(module: nn.Module, tensors: dict[str, torch.Tensor], arguments: tuple, backward: bool) -> int:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    state = {name: on_meta(t) for name, t in tensors.items()}
+    with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward), torch.random.fork_rng(devices=[]):
+        output = functional_call(module, state, tuple(on_meta(a) for a in arguments))
+        if backward:
+            for tensor in (t for t in flat_tensors(output) if t.requires_grad):
+                tensor.sum().backward(retain_graph=True)
+    return counter.get_total_flops()
+
+
+def on_meta(value: Any) -> Any:
+    """Floating tensors without their numbers; task ids and the like stay, since modules may branch on them."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
+
+
+def flat_tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [t for item in value for t in flat_tensors(item)] if isinstance(value, list | tuple) else []

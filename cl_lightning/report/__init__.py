@@ -1,0 +1,1 @@
+"""What is made of result files: nothing here knows of learners."""

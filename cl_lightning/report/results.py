@@ -1,0 +1,78 @@
+"""``results.json``: everything a report may read. ``results.schema.json`` beside this file documents it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cl_lightning.journal import Journal, write_whole
+from cl_lightning.metrics.accuracy_matrix import all_metrics
+
+SCHEMA = 1
+
+
+def write_results(path: Path, journal: Journal, **known: Any) -> None:
+    """Put together what the journal holds of a finished run."""
+    start = journal.all("start")[0]
+    rows = {row["learned"]: row for row in journal.all("evaluated")}
+    matrices = matrices_of([rows[learned]["rows"] for learned in sorted(rows)])
+    main = next(iter(matrices))
+    content = {
+        "schema": SCHEMA,
+        "version": start["version"],
+        "command": start["command"],
+        **known,
+        "accuracy_matrix": matrices[main],
+        "metrics": metrics_of(matrices[main]),
+        "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in matrices.items() if name != main},
+        "selected": [selected(row) for row in journal.all("phase")],
+        "costs": [costs(row, rows[row["task"] + 1]) for row in journal.all("boundary")],
+        "environment": start["environment"],
+    }
+    with write_whole(path) as building:
+        building.write_text(json.dumps(content, indent=1, allow_nan=False))
+
+
+def matrices_of(rows: list[dict[str, list[float | None]]]) -> dict[str, list[list[float | None]]]:
+    """One matrix a predictor; a predictor that was not there at some row has nulls in it."""
+    names = dict.fromkeys(name for row in reversed(rows) for name in row)
+    tasks = len(next(iter(rows[-1].values())))
+    return {name: [row.get(name, [None] * tasks) for row in rows] for name in names}
+
+
+def metrics_of(matrix: list[list[float | None]]) -> dict[str, float | None]:
+    R = torch.tensor([[math.nan if value is None else value for value in row] for row in matrix], dtype=torch.float64)
+    values = {name: value.item() for name, value in all_metrics(R).items()}
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
+def selected(row: dict) -> dict:
+    """The winner of a phase."""
+    best = row["standings"][row["winner"]]
+    return {
+        "task": row["task"],
+        "where": row["where"],
+        "phase": row["name"],
+        "candidate": row["candidates"][row["winner"]],
+        "candidates": len(row["candidates"]),
+        "hparams": row["hparams"][row["winner"]],
+        **best,
+    }
+
+
+def costs(boundary: dict, evaluated: dict) -> dict:
+    seconds = Counter(boundary["seconds"])
+    seconds["evaluate"] += evaluated["seconds"]
+    return {
+        "task": boundary["task"],
+        "held": boundary["held"],
+        "checkpoint": boundary["stored"],
+        "flops": boundary["flops"],
+        "flops_executed": boundary["flops_executed"],
+        "seconds": {part: round(value, 3) for part, value in seconds.items()},
+    }

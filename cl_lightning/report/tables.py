@@ -1,0 +1,89 @@
+"""What a run shows at its end, read from its results.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+WIDEST = 20  # tasks whose whole matrix is printed
+
+
+def show(folder: Path, note: str | None = None, console: Console | None = None) -> None:
+    """Print the accuracy matrix, metrics and costs of a finished run, and where it lies."""
+    results = json.loads((folder / "results.json").read_text())
+    console = console or Console()
+    if not console.is_terminal:
+        console = Console(file=console.file, width=max(console.width, 160))
+    stream = results["stream"]
+    seed = f"seed {results['seed']}"
+    console.print(f"\n[bold]{results['learner']}[/bold] on {stream['name']}, {len(stream['tasks'])} tasks, {seed}", highlight=False)
+    for table in (matrix_table(results["accuracy_matrix"]), metric_table(results["metrics"]), cost_table(results)):
+        console.print(table)
+    if note:
+        console.print(f"This run is from another version: {note} Start afresh with resume=false.", highlight=False)
+    console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
+
+
+def matrix_table(matrix: list[list[float | None]]) -> Table:
+    tasks = len(matrix[0])
+    if tasks > WIDEST:
+        table = Table(title="Test accuracy of the last row", title_justify="left")
+        for column in ("task", "just learned", "at the end"):
+            table.add_column(column, justify="right")
+        for j in range(tasks):
+            table.add_row(str(j), number(matrix[j + 1][j]), number(matrix[-1][j]))
+        return table
+    table = Table(title="Test accuracy on task (columns) after learning tasks (rows)", title_justify="left")
+    table.add_column("learned", justify="right")
+    for j in range(tasks):
+        table.add_column(str(j), justify="right", no_wrap=True)
+    for learned, row in enumerate(matrix):
+        cells = [f"[bold]{number(value)}[/bold]" if j == learned - 1 else number(value) for j, value in enumerate(row)]
+        table.add_row("none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells)
+    return table
+
+
+def metric_table(metrics: dict[str, float | None]) -> Table:
+    table = Table(title="Metrics", title_justify="left", show_header=False)
+    for name, value in metrics.items():
+        table.add_row(name.replace("_", " "), "-" if value is None else f"{value:+.4f}" if "transfer" in name or "forgetting" in name else f"{value:.4f}")
+    return table
+
+
+def cost_table(results: dict[str, Any]) -> Table:
+    table = Table(title="Costs and choices, a task", title_justify="left")
+    for column in ("task", "chosen", "val", "steps", "to best", "held", "flops", "executed", "seconds"):
+        table.add_column(column, justify="left" if column == "chosen" else "right", no_wrap=column != "chosen")
+    for cost in results["costs"]:
+        chosen = [s for s in results["selected"] if s["where"] == f"task{cost['task']}"]
+        table.add_row(
+            str(cost["task"]),
+            "\n".join(s["candidate"] for s in chosen),
+            "\n".join(number(s["val_accuracy"]) for s in chosen),
+            "\n".join(str(s["steps"]) for s in chosen),
+            "\n".join(str(s["steps_to_best"]) for s in chosen),
+            scaled(sum(cost["held"].values()), "B"),
+            scaled(cost["flops"]),
+            scaled(cost["flops_executed"]),
+            f"{sum(cost['seconds'].values()):.1f}",
+        )
+    return table
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def scaled(value: float, unit: str = "") -> str:
+    """
+    >>> scaled(1_234_000, "B"), scaled(12)
+    ('1.23 MB', '12 ')
+    """
+    for power, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= power:
+            return f"{value / power:.2f} {prefix}{unit}"
+    return f"{value:.0f} {unit}"

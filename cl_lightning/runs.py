@@ -1,0 +1,101 @@
+"""Where a run lives and what it is: everything that can be said of it before torch is imported."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+import cl_lightning
+
+IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug")  # cannot change a result
+
+
+def conf_dir() -> str:
+    """The shipped configuration: beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parent
+    for place in (package / "conf", package.parent / "conf"):
+        if (place / "config.yaml").is_file():
+            return str(place)
+    raise FileNotFoundError(f"no configuration directory beside or inside {package}; the installation is incomplete")
+
+
+def run_folder(cfg: DictConfig) -> Path:
+    """``<outputs>/<experiment>/<learner>/<fingerprint>-s<seed>``: the same command finds its run again."""
+    return Path(cfg.outputs) / cfg.name / learner_name(cfg) / f"{fingerprint(cfg)}-s{cfg.seed}"
+
+
+def learner_name(cfg: DictConfig) -> str:
+    return cfg.learner.get("name") or cfg.learner._target_.rpartition(".")[2].lower()
+
+
+def fingerprint(cfg: DictConfig) -> str:
+    """A hash of everything that can change a result but the seed, so that runs which differ in their seed alone share it."""
+    cfg = cfg.copy()
+    cfg.seed = "any"
+    plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    for key in IRRELEVANT:
+        plain.pop(key, None)
+    plain["trainer"].pop("log_every", None)
+    source = dict(plain["data"]["sources"].get(plain["stream"]["source"], {}))
+    source.pop("root", None)  # where the data lie; what they are is in the stream's fingerprint
+    plain["data"] = source
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def versions(cfg: DictConfig) -> dict[str, str]:
+    """What else decides the numbers: compared when a run is found again."""
+    return {"package": cl_lightning.__version__, "source_hash": source_hash(cfg), "torch": installed("torch")}
+
+
+def source_hash(cfg: DictConfig) -> str:
+    """A hash of this package's code, and of the files of your own classes that the configuration names."""
+    package = Path(__file__).resolve().parent
+    files = [*sorted(package.rglob("*.py")), *(file for file in map(origin, sorted(targets(cfg))) if package not in file.parents)]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def targets(node: Any) -> set[str]:
+    """The modules of all ``_target_``s outside well-known libraries."""
+    if isinstance(node, DictConfig):
+        node = OmegaConf.to_container(node, resolve=False)
+    if isinstance(node, dict):
+        own = node.get("_target_")
+        found = {own.rpartition(".")[0]} if isinstance(own, str) and not own.startswith(("torch.", "pytorch_lightning.", "hydra.")) else set()
+        return found.union(*map(targets, node.values()))
+    return set().union(*map(targets, node)) if isinstance(node, list) else set()
+
+
+def origin(module: str) -> Path:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else Path(__file__)
+
+
+def environment() -> dict[str, str]:
+    """The machine, as far as it may explain a difference."""
+    packages = ("pytorch-lightning", "hydra-core", "torchmetrics", "numpy")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(terse=True),
+        "processor": platform.machine(),
+        **{package: installed(package) for package in packages},
+    }
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

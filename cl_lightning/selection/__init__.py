@@ -1,0 +1,1 @@
+"""How hyper-parameters are chosen."""
