@@ -14,8 +14,9 @@ from torch import Tensor
 
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.engine.settings import Training
+from cl_lightning.engine.stack import Stack, stackable
 from cl_lightning.learners.base import Candidate, Learner, Phase
-from cl_lightning.metrics.flops import Calls
+from cl_lightning.metrics.flops import Calls, flops_of
 from cl_lightning.randomness import seed_default_generators, seed_of
 
 
@@ -60,6 +61,8 @@ class LockStep:
         self.head = task.head
         self.step = 0  # mini-batches taken
         self.first_step = 0  # of the run, before this phase: what loggers go by
+        self.stacks = settings.stack and settings.precision == "32" and stackable(learner, phase)
+        self.stack: Stack | None = None
         self.autocast = settings.precision == "bf16-mixed"
         self.standings = [Standing() for _ in candidates]
         self.alive = list(range(len(candidates)))
@@ -134,8 +137,7 @@ class LockStep:
         else:
             if self.shares:
                 self.share(batch)
-            for c in living:
-                self.learn_from(c, batch)
+            self.learn_all(living, batch)
         self._taken[batch.x.shape] += 1
         if self.settings.clip is not None:
             for c in living:
@@ -152,13 +154,35 @@ class LockStep:
         with torch.no_grad():
             batch.shared = self.computed(self.learner.shared, batch)
 
+    def learn_all(self, living: list[Candidate], batch: Batch) -> None:
+        if not self.stacks:
+            for c in living:
+                self.learn_from(c, batch)
+            return
+        self.stack = self.stack or Stack(living)
+        log_p = self.stack.learn_from(batch.x, batch.y, lambda logits: self.learner.in_training(logits, batch))
+        for k, c in enumerate(living):
+            if self.logs_losses:
+                self.log_loss(c, torch.nn.functional.nll_loss(log_p[k], batch.y))
+            self.edit(c, batch)
+
     def learn_from(self, c: Candidate, batch: Batch) -> None:
         self.seed(batch, "loss")
         loss = self.computed(self.loss, c, batch)
         if loss.requires_grad:
             loss.backward()
-        if self.settings.log_every and self.step % self.settings.log_every == 0:
-            self.log({f"loss/{c.name}": loss.item()})
+        if self.logs_losses:
+            self.log_loss(c, loss)
+        self.edit(c, batch)
+
+    @property
+    def logs_losses(self) -> bool:
+        return self.settings.log_every > 0 and self.step % self.settings.log_every == 0
+
+    def log_loss(self, c: Candidate, loss: Tensor) -> None:
+        self.log({f"loss/{c.name}": loss.item()})
+
+    def edit(self, c: Candidate, batch: Batch) -> None:
         if self.edits:
             self.seed(batch, "after_backward")
             self.learner.after_backward(c, batch)
@@ -246,16 +270,24 @@ class LockStep:
 
     def dismiss(self, i: int) -> None:
         self.settle()
+        self.unstack()
         self.standings[i].steps = self.step
         self.alive.remove(i)
         for p in self.candidates[i].network.parameters():
             p.grad = None
+
+    def unstack(self) -> None:
+        """The stack holds the living; whoever is left makes a new one."""
+        if self.stack is not None:
+            self.stack.release()
+            self.stack = None
 
     # ---- the end ---------------------------------------------------------------------------------------------
 
     def finish(self) -> list[Standing]:
         """Restore every candidate to its best; without early stopping the last weights stay, and are scored once."""
         self.settle()
+        self.unstack()
         for i in self.alive:
             self.standings[i].steps = self.step
         if self.val is not None and self.patience is None:
@@ -281,9 +313,14 @@ class LockStep:
             if self.shares:
                 self.share(batch)
                 seen.shared = calls.take()
-            for i, c in zip(self.alive, living):
-                self.learn_from(c, batch)
-                seen.own[i] = calls.take()
+            if self.stacks:
+                self.learn_all(living, batch)
+                own = {i: flops_of(c.network, (batch.x, batch.task), backward=True) for i, c in zip(self.alive, living)}
+                seen.own = {i: flops + calls.total // len(living) for i, flops in own.items()}
+            else:
+                for i, c in zip(self.alive, living):
+                    self.learn_from(c, batch)
+                    seen.own[i] = calls.take()
 
     def settle(self) -> None:
         """Multiply what each shape costs by how often it was taken since the set of living candidates last changed."""

@@ -1,0 +1,113 @@
+"""Prints the README's benchmark table, and the same as JSON with ``--json FILE``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from unittest.mock import Mock
+
+import torch
+
+from cl_lightning.data.task import Head
+from cl_lightning.engine.settings import Training
+from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.learners import Finetune
+from tests.benchmarks import bare
+from tests.benchmarks.engine import HEAD, MLP, examples, interleaved, lock_step
+
+
+@dataclass
+class Row:
+    work: str
+    measured: float
+    at_most: float
+    unit: str = "x"
+    fused: float | None = None  # the same against a bare loop with torch's fused optimizer kernels
+
+    @property
+    def met(self) -> bool:
+        return self.measured <= self.at_most
+
+
+def training(candidates: int, batch_size: int, optimizer: str, at_most: float, repeats: int) -> Row:
+    split, epochs = examples(4000), 2
+
+    def loops(fused: bool) -> None:
+        for i in range(candidates):
+            network = bare.mlp()
+            opt = bare.optimizer(optimizer, network, 1e-3 * (1 + i / 10), fused)
+            bare.train(network, opt, split.x, split.y, batch_size, epochs)
+
+    with tempfile.TemporaryDirectory() as folder:
+        ours = partial(lock_step, split, candidates, Path(folder), max_epochs=epochs, batch_size=batch_size, optimizer=optimizer)
+        mine, default, fused = interleaved(ours, partial(loops, False), partial(loops, True), repeats=repeats)
+    work = f"{candidates} candidate{'s in lock-step' * (candidates > 1)}, batch {batch_size}, {optimizer}"
+    return Row(work, mine / default, at_most, fused=mine / fused)
+
+
+def evaluation(repeats: int) -> Row:
+    split, tasks = examples(10_000), 20
+    stream = Mock(head=Head("domain", 10, HEAD.owned * tasks), test=lambda task: split)
+    stream.__len__ = lambda self: tasks
+    evaluator = Evaluator(stream, Training(), torch.device("cpu"))
+    learner, network = Finetune(partial(MLP, (1, 28, 28), HEAD, (100, 100))), bare.mlp()
+
+    def loop() -> None:
+        for _ in range(tasks):
+            bare.accuracy(network, split.x, split.y, 1000)
+
+    ours, theirs = interleaved(lambda: evaluator.row(learner, tasks), loop, repeats=repeats)
+    return Row("evaluation of 20 x 10,000 images", ours / theirs, 1.1)
+
+
+def default_run(repeats: int) -> list[Row]:
+    """Seconds from the command to the first mini-batch, and the peak memory, of the default run on a warm cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-X", "importtime", "-m", "cl_lightning", f"outputs={folder}", "resume=false", "logger=none"]
+        quick = [*command[:1], *command[3:], "+trainer.callbacks=[{_target_: tests.benchmarks.__main__.FirstStep}]"]
+        seconds = []
+        for _ in range(min(repeats, 3)):
+            began = time.time()
+            out = subprocess.run(quick, capture_output=True, text=True, env={**os.environ, "CL_LIGHTNING_BEGAN": str(began)}, check=True)
+            seconds.append(float(re.findall(r"first step after ([\d.]+)", out.stderr)[0]))
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6  # kilobytes on Linux
+    return [Row("command to first training step, warm", sorted(seconds)[len(seconds) // 2], 6, "s"), Row("peak memory of the default run", peak, 1, "GB")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the numbers here, too")
+    parser.add_argument("--repeats", type=int, default=7, help="interleaved measurements of each side; the median counts")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    n = options.repeats
+    rows = [
+        training(1, 10, "adam", 1.15, n),
+        training(1, 10, "sgd", 1.25, n),
+        training(1, 64, "adam", 1.10, n),
+        training(1, 64, "sgd", 1.10, n),
+        training(8, 10, "adam", 0.60, n),
+        training(8, 10, "sgd", 0.90, n),
+        evaluation(n),
+        *default_run(n),
+    ]
+    print("| work (MLP 784-100-100-10) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |")
+    for row in rows:
+        fused = f"{row.fused:.2f}x" if row.fused is not None else ""
+        print(f"| {row.work} | {row.at_most:g} {row.unit} | {row.measured:.2f} {row.unit}{'' if row.met else ' (missed)'} | {fused} |")
+    if options.json:
+        options.json.write_text(json.dumps([{**asdict(row), "met": row.met} for row in rows], indent=1))
+
+
+if __name__ == "__main__":
+    main()

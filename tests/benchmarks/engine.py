@@ -1,0 +1,49 @@
+"""The product's side of each comparison, and the interleaved timing of both."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from cl_lightning.backbones import MLP
+from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.engine.phases import Engine
+from cl_lightning.engine.settings import Training
+from cl_lightning.journal import Journal
+from cl_lightning.learners import Finetune, Phase
+
+HEAD = Head("domain", 10, (tuple(range(10)),))
+
+
+def examples(n: int) -> Split:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(n, 1, 28, 28, generator=generator)
+    return Split(x, torch.randint(10, (n,), generator=generator), torch.zeros(n, dtype=torch.int64))
+
+
+def lock_step(split: Split, candidates: int, folder: Path, **settings) -> None:
+    """Train so many finetune candidates on one task, through Lightning."""
+    training = Training(**settings)
+    learner = Finetune(partial(MLP, (1, 28, 28), HEAD, (100, 100)), grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
+    task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
+    engine = Engine(StreamDataModule(None), Journal(folder), training)  # type: ignore[arg-type]
+    found = learner.candidates(task)
+    engine.fit(learner, Phase(found), found, task, (0, "benchmark", 0)).finish()
+
+
+def interleaved(ours: Callable[[], object], *theirs: Callable[[], object], repeats: int = 7) -> list[float]:
+    """Median CPU seconds of each, taken in turns so that a busy machine slows all alike."""
+    seconds: list[list[float]] = [[] for _ in (ours, *theirs)]
+    for repeat in range(repeats + 1):
+        for times, function in zip(seconds, (ours, *theirs)):
+            began = time.process_time()
+            function()
+            if repeat:  # the first round warms up
+                times.append(time.process_time() - began)
+    return [statistics.median(times) for times in seconds]
