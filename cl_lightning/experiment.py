@@ -46,7 +46,6 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
     from cl_lightning.evaluation.evaluator import Evaluator
-    from cl_lightning.journal import Journal
     from cl_lightning.report.loggers import open_loggers
     from cl_lightning.report.results import write_results
 
@@ -73,7 +72,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         predictors = engine.drive(learner.predictors(learned), learner, stream.closed(max(learned - 1, 0)), f"predictors{learned}")
         rows = evaluator.measure(predictors, learned)
         first = next(iter(rows.values()))
-        journal.append("evaluated", learned=learned, rows=rows, seconds=perf_counter() - began)
+        journal.append("evaluated", learned=learned, rows=rows, costs=engine.settle().plain(), seconds=perf_counter() - began)
         measured = [accuracy for accuracy in first if accuracy is not None]
         for logger in loggers:
             mean = {"test/mean_accuracy": sum(measured) / len(measured)} if measured else {}
@@ -89,11 +88,11 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 tell("on_task_start", learner, task)
                 engine.learn(learner, task)
                 tell("on_task_end", learner, task)
-            began = perf_counter()
-            state = learner.state_dict()
-            checkpoint = journal.save(f"task{index}", state)
-            engine.seconds["checkpoint"] += perf_counter() - began
-            journal.append("boundary", task=index, checkpoint=checkpoint, held=learner.held(), stored=stored(state), **engine.settle())
+            with engine.costs.timed("checkpoint"):
+                state = learner.state_dict()
+                checkpoint = journal.save(f"task{index}", state)
+            spent = engine.settle().plain()
+            journal.append("boundary", task=index, checkpoint=checkpoint, held=learner.held(), stored=stored(state), costs=spent)
             for row in journal.all("phase"):
                 journal.drop(row["weights"])  # the boundary has taken its place
             evaluate(index + 1)
@@ -155,12 +154,9 @@ def partial_of(node: DictConfig, *but: str) -> Any:
 
 def device_of(settings: Training) -> Any:
     """The device on which Lightning trains."""
-    import pytorch_lightning as pl
+    from cl_lightning.engine.phases import new_trainer
 
-    from cl_lightning.engine.phases import quiet_lightning
-
-    quiet_lightning()
-    return pl.Trainer(accelerator=settings.accelerator, devices=1, logger=False, enable_checkpointing=False, enable_model_summary=False).strategy.root_device
+    return new_trainer(settings, [], []).strategy.root_device
 
 
 def open_journal(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str]) -> Journal:
@@ -180,7 +176,9 @@ def open_journal(cfg: DictConfig, folder: Path, stream: Stream, command: Sequenc
         )
     difference = changed(start["version"], now)
     if difference and cfg.resume != "anyway":
-        raise Refusal(f"The interrupted run in {folder} cannot go on: {difference}\nStart afresh with resume=false, or go on with resume=anyway.")
+        raise Refusal(
+            f"The interrupted run in {folder} cannot go on: {difference}\nStart afresh with resume=false, or go on with resume=anyway."
+        )
     return journal
 
 
@@ -210,4 +208,6 @@ def discard(folder: Path) -> None:
     if (folder / "journal.jsonl").is_file():
         shutil.rmtree(folder)
     elif folder.is_dir() and any(folder.iterdir()):
-        raise Refusal(f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or set outputs= to another folder.")
+        raise Refusal(
+            f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or set outputs= to another folder."
+        )

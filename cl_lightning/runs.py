@@ -69,8 +69,8 @@ def targets(node: Any) -> set[str]:
     if isinstance(node, DictConfig):
         node = OmegaConf.to_container(node, resolve=False)
     if isinstance(node, dict):
-        own = node.get("_target_")
-        found = {own.rpartition(".")[0]} if isinstance(own, str) and not own.startswith(("torch.", "pytorch_lightning.", "hydra.")) else set()
+        own = str(node.get("_target_") or "torch.nothing")
+        found = set() if own.startswith(("torch.", "pytorch_lightning.", "hydra.")) else {own.rpartition(".")[0]}
         return found.union(*map(targets, node.values()))
     return set().union(*map(targets, node)) if isinstance(node, list) else set()
 

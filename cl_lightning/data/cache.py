@@ -22,7 +22,7 @@ ARRAYS = tuple(f"{split}_{part}" for split in SPLITS for part in "xy")
 
 
 class Source(Protocol):
-    """Where images come from. ``decode`` gives ``train_x``, ``test_x`` (n, channels, height, width) bytes and ``train_y``, ``test_y`` (n,)."""
+    """Where images come from. ``decode`` gives bytes ``{train,test}_x`` (n, channels, height, width) and ``{train,test}_y`` (n,)."""
 
     classes: tuple[str, ...]
 

@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,7 +56,7 @@ class ParquetImages:
                 arrays[f"{split}_y"] = torch.tensor(list(rows[self.label]), dtype=torch.int64)
         return arrays
 
-    def rows(self, split: str, scratch: str):
+    def rows(self, split: str, scratch: str) -> Any:
         import datasets
 
         if self.local is not None:
@@ -73,7 +74,7 @@ class ParquetImages:
             ) from reason
 
 
-def as_array(image) -> np.ndarray:
+def as_array(image: Any) -> np.ndarray:
     """A PIL image as bytes (channels, height, width)."""
     pixels = np.asarray(image.convert("L" if image.mode in ("L", "1", "I", "P") else "RGB"))
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))

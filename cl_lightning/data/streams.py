@@ -102,7 +102,7 @@ def permuted(
     head: str = "domain",
     first_identity: bool = False,
 ) -> Stream:
-    """All classes under one fixed permutation of the pixels a task; every task draws its own examples (methods_spec 2.1)."""
+    """All classes under one fixed permutation of the pixels a task; every task draws its own examples (Goodfellow et al. 2014)."""
     at_least_one(tasks=tasks)
     if head not in ("domain", "single"):
         raise Refusal(
@@ -134,7 +134,7 @@ def split(
     head: str,
     class_order: Sequence[int] | None = None,
 ) -> Stream:
-    """Disjoint groups of classes, in the order given (methods_spec 2.4). In a ``domain`` stream every task has outputs 0, 1, ..."""
+    """Disjoint groups of classes, in the order given. In a ``domain`` stream every task has outputs 0, 1, ..."""
     at_least_one(tasks=tasks, classes_per_task=classes_per_task)
     order = list(class_order) if class_order is not None else list(range(len(images.classes)))
     if len(set(order)) != len(order) or not set(order) <= set(range(len(images.classes))):
@@ -168,7 +168,9 @@ def split(
     return Stream("split", images, Head(head, classes_per_task if domain else len(images.classes), owned), recipe)
 
 
-def draw_train_and_val(rows: torch.Tensor, n_train: int | None, n_val: int, key: Callable[[str], tuple]) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_train_and_val(
+    rows: torch.Tensor, n_train: int | None, n_val: int, key: Callable[[str], tuple]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Disjoint rows for training and validation; ``n_train`` None takes all that validation leaves."""
     wanted = n_val + (n_train if n_train is not None else 1)
     if wanted > len(rows):

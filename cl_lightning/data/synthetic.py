@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def draw(fields: torch.Tensor, labels: torch.Tensor, generator: torch.Generator)
     return (ink + noise).clamp_(0, 1).mul_(255).round_().to(torch.uint8)[:, None]
 
 
-def stray_stroke(uniform) -> torch.Tensor:
+def stray_stroke(uniform: Callable[..., torch.Tensor]) -> torch.Tensor:
     """Ink (n, 28, 28) of one short straight stroke somewhere in the image: clutter that templates cannot learn."""
     x, y, direction, half = uniform(-0.9, 0.9, 1, 1), uniform(-0.9, 0.9, 1, 1), uniform(0, math.pi, 1, 1), uniform(0.05, 0.3, 1, 1)
     axis = torch.linspace(-1, 1, SIDE)
@@ -111,7 +112,8 @@ def glyph_fields() -> torch.Tensor:
 def font_file(name: str) -> Path:
     """A font that ships with matplotlib, found without importing it."""
     spec = importlib.util.find_spec("matplotlib")
-    assert spec is not None and spec.origin is not None, "matplotlib is a dependency of this package"
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / f"{name}.ttf"
 
 

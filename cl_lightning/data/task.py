@@ -16,7 +16,7 @@ HEAD_MODES = ("single", "domain", "multi_test", "multi_train_test")
 
 @dataclass(frozen=True)
 class Head:
-    """What the outputs of a network mean over a stream (methods_spec 0).
+    """What the outputs of a network mean over a stream.
 
     ============================  =====================  =======================
     mode                          loss over              test over
@@ -126,7 +126,7 @@ class Block:
 
     batches: list[Batch]
 
-    def to(self, device: torch.device, **_) -> Block:
+    def to(self, device: torch.device, **_: object) -> Block:
         """Called by Lightning to move the batch to its device."""
         same = torch.device(device) == self.batches[0].x.device
         return self if same else Block([batch.to(device) for batch in self.batches])

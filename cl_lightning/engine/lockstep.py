@@ -10,12 +10,14 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor
 
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack, stackable
 from cl_lightning.learners.base import Candidate, Learner, Phase
+from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Calls, flops_of
 from cl_lightning.randomness import seed_default_generators, seed_of
 
@@ -29,20 +31,12 @@ class Standing:
     steps: int = 0  # trained
     weights: dict[str, Tensor] | None = None
 
-
-@dataclass
-class Flops:
-    """``alone``: as if every candidate had been trained by itself; ``executed``: what was shared counts once."""
-
-    alone: int = 0
-    executed: int = 0
-
-    def __add__(self, other: Flops) -> Flops:
-        return Flops(self.alone + other.alone, self.executed + other.executed)
+    def plain(self) -> dict:
+        return {"val_accuracy": self.accuracy, "steps": self.steps, "steps_to_best": self.steps if self.accuracy is None else self.step}
 
 
 @dataclass
-class Cost:
+class Work:
     """Operations of one mini-batch of a given shape, or of one scoring: counted when first met, then multiplied."""
 
     shared: int = 0
@@ -73,10 +67,10 @@ class LockStep:
         self.extends, self.shares, self.edits, self.follows = (
             getattr(type(learner), name) is not getattr(Learner, name) for name in ("extend", "shared", "after_backward", "after_step")
         )
-        self.flops, self.seconds = Flops(), Counter({"train": 0.0, "score": 0.0})
-        self._costs: dict[tuple, Cost] = {}
+        self.costs = Costs()
+        self._work: dict[tuple, Work] = {}
         self._taken: Counter = Counter()
-        self._scoring: Cost | None = None
+        self._scoring: Work | None = None
         self.parameters = [p for c in candidates for p in c.network.parameters()]
 
     @property
@@ -107,17 +101,18 @@ class LockStep:
     def walk(self, block: list[Batch]) -> None:
         """One Lightning step: a block of mini-batches."""
         trainer, wrapped = self.learner.trainer, self.learner.optimizers()
+        assert isinstance(wrapped, LightningOptimizer)
         if self.step == 0:
             self.set_mode(training=True)
             self.score_if_due()
-        began, scored = perf_counter(), self.seconds["score"]
+        began, scored = perf_counter(), self.costs.seconds.get("score", 0.0)
         for batch in block:
             if not self.alive:
                 break
             self.take(batch, wrapped.optimizer)
             self.step += 1
             self.score_if_due()
-        self.seconds["train"] += perf_counter() - began - (self.seconds["score"] - scored)
+        self.costs.spend("train", perf_counter() - began - (self.costs.seconds.get("score", 0.0) - scored))
         wrapped._on_before_step()  # Lightning's global_step counts blocks
         wrapped._on_after_step()
         if not self.alive:
@@ -131,7 +126,7 @@ class LockStep:
             batch = learner.extend(batch)
         for p in self.parameters:
             p.grad = None  # None, not 0: who has left or has no share in this batch is neither stepped nor decayed
-        new = batch.x.shape not in self._costs
+        new = batch.x.shape not in self._work
         if new:
             self.take_and_count(batch, living)
         else:
@@ -208,16 +203,15 @@ class LockStep:
 
     def score(self) -> None:
         """Who improved keeps a copy of its weights; who has not for ``patience`` mini-batches leaves. The untrained candidate counts."""
-        began = perf_counter()
-        for i, accuracy in zip(list(self.alive), self.accuracies()):
-            standing = self.standings[i]
-            if standing.accuracy is None or accuracy > standing.accuracy:
-                weights = {name: value.clone() for name, value in self.candidates[i].network.state_dict().items()}
-                self.standings[i] = Standing(accuracy, self.step, self.step, weights)
-            elif self.step - standing.step >= (math.inf if self.patience is None else self.patience):
-                self.dismiss(i)
-        self.log({"alive": len(self.alive), "best_val_accuracy": self.best_accuracy})
-        self.seconds["score"] += perf_counter() - began
+        with self.costs.timed("score"):
+            for i, accuracy in zip(list(self.alive), self.accuracies()):
+                standing = self.standings[i]
+                if standing.accuracy is None or accuracy > standing.accuracy:
+                    weights = {name: value.clone() for name, value in self.candidates[i].network.state_dict().items()}
+                    self.standings[i] = Standing(accuracy, self.step, self.step, weights)
+                elif self.step - standing.step >= (math.inf if self.patience is None else self.patience):
+                    self.dismiss(i)
+            self.log({"alive": len(self.alive), "best_val_accuracy": self.best_accuracy})
 
     @torch.no_grad()
     def accuracies(self) -> list[float]:
@@ -225,7 +219,7 @@ class LockStep:
         assert self.val is not None
         self.set_mode(training=False)
         if self._scoring is None:  # the validation split stays the same: what scoring costs is counted once
-            self._scoring = Cost()
+            self._scoring = Work()
             with Calls() as calls:
                 scores = self.score_all(self.val, calls)
         else:
@@ -236,28 +230,28 @@ class LockStep:
 
     def score_all(self, val: Split, calls: Calls | None) -> list[float]:
         right = {i: torch.zeros((), dtype=torch.int64, device=self.learner.device) for i in self.alive}
-        cost = self._scoring if calls else None
+        work = self._scoring if calls else None
         if self.phase.score is not None:
             scores = []
             for i in self.alive:
                 scores.append(self.phase.score(self.candidates[i], val))
-                if calls and cost:
-                    cost.own[i] = calls.take()
+                if calls and work:
+                    work.own[i] = calls.take()
             return scores
         for batch in val.batches(self.settings.eval_batch_size):
             batch = batch.to(self.learner.device)
             if self.shares:
                 self.share(batch)
-                if calls and cost:
-                    cost.shared += calls.take()
+                if calls and work:
+                    work.shared += calls.take()
             for i in self.alive:
                 self.seed(batch, "logits")
                 logits = self.computed(self.learner.logits, self.candidates[i], batch)
                 if self.head.masks_test:
                     logits = self.head.mask(logits, batch.task)
                 right[i] += (logits.argmax(1) == batch.y).sum()
-                if calls and cost:
-                    cost.own[i] = cost.own.get(i, 0) + calls.take()
+                if calls and work:
+                    work.own[i] = work.own.get(i, 0) + calls.take()
         return [right[i].item() / len(val) for i in self.alive]
 
     def log(self, metrics: dict[str, Any]) -> None:
@@ -308,7 +302,7 @@ class LockStep:
 
     def take_and_count(self, batch: Batch, living: list[Candidate]) -> None:
         """The same as without counting, and notes which modules are called with which shapes."""
-        seen = self._costs[batch.x.shape] = Cost()
+        seen = self._work[batch.x.shape] = Work()
         with Calls() as calls:
             if self.shares:
                 self.share(batch)
@@ -325,9 +319,9 @@ class LockStep:
     def settle(self) -> None:
         """Multiply what each shape costs by how often it was taken since the set of living candidates last changed."""
         for shape, times in self._taken.items():
-            self.count(self._costs[shape], times)
+            self.count(self._work[shape], times)
         self._taken.clear()
 
-    def count(self, cost: Cost, times: int) -> None:
-        own = sum(cost.own[i] for i in self.alive)
-        self.flops += Flops(times * (own + len(self.alive) * cost.shared), times * (own + cost.shared))
+    def count(self, work: Work, times: int) -> None:
+        own = sum(work.own[i] for i in self.alive)
+        self.costs.count(times * (own + len(self.alive) * work.shared), times * (own + work.shared))

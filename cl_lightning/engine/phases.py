@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections import Counter
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from time import perf_counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,12 +14,12 @@ from pytorch_lightning.loggers import Logger
 
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
-from cl_lightning.engine.lockstep import Flops, LockStep, Standing
+from cl_lightning.engine.lockstep import LockStep, Standing
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, Phases
-from cl_lightning.metrics.flops import Calls
+from cl_lightning.metrics.costs import Costs
 
 
 class Engine:
@@ -37,17 +34,17 @@ class Engine:
         callbacks: Sequence[pl.Callback] = (),
     ) -> None:
         self.data, self.journal, self.settings, self.loggers, self.callbacks = data, journal, settings, list(loggers), list(callbacks)
-        self.flops, self.seconds = Flops(), Counter[str]()
+        self.costs = Costs()  # of the open task
         self.step = sum(row["mini_batches"] for row in journal.all("phase"))  # over all phases: what loggers go by
 
     # ---- a task ----------------------------------------------------------------------------------------------
 
     def learn(self, learner: Learner, task: Task) -> None:
         """Boundary to boundary. After a kill the last boundary is loaded and this is called again."""
-        with self.account("hooks"):
+        with self.costs.measured("hooks"):
             learner.on_task_start(task)
         self.drive(learner.learn(task), learner, task, f"task{task.index}")
-        with self.account("hooks"):
+        with self.costs.measured("hooks"):
             learner.on_task_end(task)
 
     def drive(self, phases: Phases, learner: Learner, task: Task, where: str) -> Any:
@@ -55,7 +52,7 @@ class Engine:
         outcome: Any = None
         for index in range(1_000_000):
             try:
-                with self.account("hooks"):
+                with self.costs.measured("hooks"):
                     phase = phases.send(outcome)
             except StopIteration as end:
                 return end.value
@@ -65,7 +62,8 @@ class Engine:
         names = [c.name for c in phase.candidates]
         if not names or len(set(names)) < len(names):
             raise Refusal(
-                f"{type(learner).__name__} proposed the candidates {names} for task {task.index}. A phase needs at least one, under names of their own."
+                f"{type(learner).__name__} proposed the candidates {names} for task {task.index}. "
+                "A phase needs at least one, and each a name of its own."
             )
         row = self.journal.find("phase", where=where, index=index)
         if row is None:
@@ -79,8 +77,7 @@ class Engine:
         else:
             winner = phase.candidates[row["winner"]]
             winner.network.load_state_dict(self.journal.load(row["weights"]))
-            self.flops += Flops(row["flops"], row["flops_executed"])
-            self.seconds.update(row["seconds"])
+            self.costs.add(**row["costs"])
         best = row["standings"][row["winner"]]
         return Outcome(phase.candidates[row["winner"]], best["val_accuracy"], best["steps"], best["steps_to_best"])
 
@@ -90,18 +87,16 @@ class Engine:
         """Train all candidates, in shares where so many do not fit at once, and record the phase."""
         size = self.settings.candidates_at_once or len(phase.candidates)
         standings: list[Standing] = []
-        flops, seconds, mini_batches = Flops(), Counter[str](), 0
+        costs, mini_batches = Costs(), 0
         for first in range(0, len(phase.candidates), size):
             engine = self.fit(learner, phase, phase.candidates[first : first + size], task, (learner.seed, where, index))
             standings += engine.finish()
             learner.engine = None
-            flops += engine.flops
-            seconds.update(engine.seconds)
+            costs.add(**engine.costs.plain())
             mini_batches += engine.step
             self.step += engine.step
         winner = best_of(standings)
-        self.flops += flops
-        self.seconds.update(seconds)
+        self.costs.add(**costs.plain())
         return self.journal.append(
             "phase",
             where=where,
@@ -110,13 +105,11 @@ class Engine:
             name=phase.name,
             candidates=[c.name for c in phase.candidates],
             hparams=[c.hparams for c in phase.candidates],
-            standings=[{"val_accuracy": s.accuracy, "steps": s.steps, "steps_to_best": s.step if s.accuracy is not None else s.steps} for s in standings],
+            standings=[s.plain() for s in standings],
             winner=winner,
             weights=self.journal.save(f"{where}-phase{index}", phase.candidates[winner].network.state_dict()),
             mini_batches=mini_batches,
-            flops=flops.alone,
-            flops_executed=flops.executed,
-            seconds=dict(seconds),
+            costs=costs.plain(),
         )
 
     def fit(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, key: tuple) -> LockStep:
@@ -136,20 +129,10 @@ class Engine:
         self.data.blocks = None
         return engine
 
-    @contextmanager
-    def account(self, part: str) -> Generator[None, None, None]:
-        """Count the seconds and operations of the learner's own code between phases."""
-        began = perf_counter()
-        with Calls() as calls:
-            yield
-        self.flops += Flops(calls.total, calls.total)
-        self.seconds[part] += perf_counter() - began
-
-    def settle(self) -> dict:
-        """The account since the last call: of one task."""
-        account = {"flops": self.flops.alone, "flops_executed": self.flops.executed, "seconds": dict(self.seconds)}
-        self.flops, self.seconds = Flops(), Counter()
-        return account
+    def settle(self) -> Costs:
+        """What was spent since the last call: on one task."""
+        spent, self.costs = self.costs, Costs()
+        return spent
 
 
 def best_of(standings: Sequence[Standing]) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cl_lightning.errors import Refusal
 
@@ -78,9 +79,9 @@ class Training:
         for key in sorted(set(self.lightning) & set(REFUSED)):
             raise Refusal(f"trainer.lightning.{key} would work against the engine; {REFUSED[key]}.")
 
-    def check(self, key: str, right, requirement: str) -> None:
+    def check(self, key: str, right: Callable[[Any], bool], requirement: str) -> None:
         value = getattr(self, key)
         if value is None:
             return
-        if isinstance(value, float) and math.isnan(value) or not right(value):
+        if (isinstance(value, float) and math.isnan(value)) or not right(value):
             raise Refusal(f"trainer.{key}={value} {requirement}.")

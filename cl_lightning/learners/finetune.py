@@ -4,4 +4,4 @@ from cl_lightning.learners.base import Learner
 
 
 class Finetune(Learner):
-    """Each task's network starts from the last one's weights; nothing protects them (methods_spec 3.1)."""
+    """Each task's network starts from the last one's weights; nothing protects them."""

@@ -16,7 +16,7 @@ STARTS = ("random", "clone")
 
 
 class Independent(Learner):
-    """Nothing is shared but, if asked for, the start; nothing interferes (methods_spec 3.2).
+    """Nothing is shared but, if asked for, the start; nothing interferes.
 
     ``split_width=False, start=random`` is the baseline of Veniat et al. 2021: full-size networks, initialised anew.
     ``split_width=True, start=clone`` is that of Lopez-Paz and Ranzato 2017: hidden layers of size / tasks, each network

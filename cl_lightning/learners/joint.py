@@ -13,7 +13,7 @@ TRAINS = ("every_task", "last_task")
 
 
 class Joint(Learner):
-    """Trains on the shuffled pool of the examples of all tasks so far (methods_spec 3.3).
+    """Trains on the shuffled pool of the examples of all tasks so far.
 
     ``at=every_task`` trains after each task, from scratch unless ``restart=False``; ``at=last_task`` once, when the pool
     is complete: the "shuffled data" row of Lopez-Paz and Ranzato 2017.
@@ -26,6 +26,7 @@ class Joint(Learner):
         if at not in TRAINS:
             raise Refusal(f"learner.at={at} must be one of {', '.join(TRAINS)}.")
         self.at, self.restart = at, restart
+        self.trained = at == "every_task"  # with at=last_task there is nothing to test before
 
     def learn(self, task: Task) -> Phases:
         if self.at == "last_task" and task.index < task.of - 1:
@@ -35,6 +36,16 @@ class Joint(Learner):
         pool = Split.union([t.train for t in tasks])
         best = yield Phase(self.candidates(task), train=pool, val=Split.union(val) if val else None)
         self.adopt(best.candidate, task)
+        self.trained = True
+
+    def predicts(self, task: int) -> bool:
+        return self.trained
+
+    def structure(self) -> dict:
+        return {"trained": self.trained}
+
+    def grow(self, structure: dict) -> None:
+        self.trained = structure["trained"]
 
     def candidates(self, task: Task) -> list[Candidate]:
         start = self.fresh(0) if self.restart else self.network

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger, WandbLogger
@@ -52,7 +52,14 @@ class CSVLogger(RunLogger):
 
 
 def open_wandb(
-    folder: Path, run: dict, project: str, entity: str | None, mode: str, tags: list[str], timeout: float, say: Callable[[str], None] = print
+    folder: Path,
+    run: dict,
+    project: str,
+    entity: str | None,
+    mode: Literal["online", "offline"],
+    tags: list[str],
+    timeout: float,
+    say: Callable[[str], None] = print,
 ) -> Logger:
     """A W&B run: online with credentials and network, else offline with one line that says so. Never asks, never waits long."""
     import wandb

@@ -36,7 +36,7 @@ class ProgressDisplay(StreamCallback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
         engine, blocks = learner.engine, trainer.train_dataloader
-        if self.line is None or engine is None:
+        if self.line is None or engine is None or blocks is None:
             return
         best = engine.best_accuracy
         self.show(

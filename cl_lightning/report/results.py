@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +65,13 @@ def selected(row: dict) -> dict:
 
 
 def costs(boundary: dict, evaluated: dict) -> dict:
-    seconds = Counter(boundary["seconds"])
-    seconds["evaluate"] += evaluated["seconds"]
+    spent, testing = boundary["costs"], evaluated["costs"]  # predictors may train before a test
+    seconds = {**spent["seconds"], "evaluate": evaluated["seconds"]}
     return {
         "task": boundary["task"],
         "held": boundary["held"],
         "checkpoint": boundary["stored"],
-        "flops": boundary["flops"],
-        "flops_executed": boundary["flops_executed"],
+        "flops": spent["flops"] + testing["flops"],
+        "flops_executed": spent["flops_executed"] + testing["flops_executed"],
         "seconds": {part: round(value, 3) for part, value in seconds.items()},
     }

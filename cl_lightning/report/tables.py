@@ -50,7 +50,8 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
 def metric_table(metrics: dict[str, float | None]) -> Table:
     table = Table(title="Metrics", title_justify="left", show_header=False)
     for name, value in metrics.items():
-        table.add_row(name.replace("_", " "), "-" if value is None else f"{value:+.4f}" if "transfer" in name or "forgetting" in name else f"{value:.4f}")
+        signed = "+" if "transfer" in name or "forgetting" in name else ""
+        table.add_row(name.replace("_", " "), "-" if value is None else f"{value:{signed}.4f}")
     return table
 
 
