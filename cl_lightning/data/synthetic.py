@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -104,7 +105,7 @@ def glyph_fields() -> torch.Tensor:
             glyph = Image.new("1", (FIELD, FIELD))
             corner = ((FIELD - right - left) / 2, (FIELD - bottom - top) / 2)
             ImageDraw.Draw(glyph).text(corner, digit, fill=1, font=font)
-            inside = torch.tensor(list(glyph.getdata()), dtype=torch.float32).reshape(FIELD, FIELD) > 0
+            inside = torch.from_numpy(np.array(glyph, dtype=bool))
             rows.append((distance_to(inside) - distance_to(~inside)) / (FIELD / 2))
     return torch.stack(rows).reshape(len(FONTS), 10, FIELD, FIELD)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
@@ -20,6 +21,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, Phases
 from cl_lightning.metrics.costs import Costs
+from cl_lightning.randomness import seeded
 
 
 class Engine:
@@ -41,18 +43,24 @@ class Engine:
 
     def learn(self, learner: Learner, task: Task) -> None:
         """Boundary to boundary. After a kill the last boundary is loaded and this is called again."""
-        with self.costs.measured("hooks"):
+        with self.hook(learner, task.index, "on_task_start"):
             learner.on_task_start(task)
         self.drive(learner.learn(task), learner, task, f"task{task.index}")
-        with self.costs.measured("hooks"):
+        with self.hook(learner, task.index, "on_task_end"):
             learner.on_task_end(task)
+
+    @contextmanager
+    def hook(self, learner: Learner, *key: object) -> Iterator[None]:
+        """Around the learner's own code between phases: what it costs is counted, what it draws depends on the key."""
+        with self.costs.measured("hooks"), seeded(learner.seed, *key):
+            yield
 
     def drive(self, phases: Phases, learner: Learner, task: Task, where: str) -> Any:
         """Run a generator of phases to its end and return what it returns."""
         outcome: Any = None
         for index in range(1_000_000):
             try:
-                with self.costs.measured("hooks"):
+                with self.hook(learner, where, index):
                     phase = phases.send(outcome)
             except StopIteration as end:
                 return end.value
@@ -89,8 +97,9 @@ class Engine:
         standings: list[Standing] = []
         costs, mini_batches = Costs(), 0
         for first in range(0, len(phase.candidates), size):
-            engine = self.fit(learner, phase, phase.candidates[first : first + size], task, (learner.seed, where, index))
-            standings += engine.finish()
+            with torch.random.fork_rng(devices=[]):
+                engine = self.fit(learner, phase, phase.candidates[first : first + size], task, (learner.seed, where, index))
+                standings += engine.finish()
             learner.engine = None
             costs.add(**engine.costs.plain())
             mini_batches += engine.step
@@ -123,8 +132,7 @@ class Engine:
             return engine
         self.data.blocks = blocks
         learner.trying = nn.ModuleList(c.network for c in candidates)
-        with torch.random.fork_rng(devices=[]):
-            new_trainer(s, self.loggers, self.callbacks).fit(learner, datamodule=self.data)
+        new_trainer(s, self.loggers, self.callbacks).fit(learner, datamodule=self.data)
         learner.trying, learner.trainer = nn.ModuleList(), None
         self.data.blocks = None
         return engine

@@ -26,6 +26,8 @@ class Calls:
     True
     """
 
+    counting = False  # while operations are counted, modules are called once more: on meta, and not by the program
+
     def __init__(self) -> None:
         self.total = 0
         self._depth = 0
@@ -48,14 +50,14 @@ class Calls:
         return total
 
     def _before(self, module: nn.Module, arguments: tuple) -> None:
-        self._depth += 1
+        self._depth += not Calls.counting
 
     def _after(self, module: nn.Module, arguments: tuple, output: object) -> None:
+        if Calls.counting:
+            return
         self._depth -= 1
         if self._depth == 0:
-            self._depth = 1  # counting calls the module once more, on meta
             self.total += flops_of(module, arguments, backward=torch.is_grad_enabled())
-            self._depth = 0
 
 
 def flops_of(module: nn.Module, arguments: tuple, backward: bool) -> int:
@@ -70,14 +72,18 @@ def flops_of(module: nn.Module, arguments: tuple, backward: bool) -> int:
         tuple((tuple(a.shape), a.requires_grad) if isinstance(a, torch.Tensor) else repr(a) for a in arguments),
     )
     if key not in _COUNTED:
-        _COUNTED[key] = count(module, dict(tensors), arguments, backward)
+        Calls.counting = True
+        try:
+            _COUNTED[key] = count(module, dict(tensors), arguments, backward)
+        finally:
+            Calls.counting = False
     return _COUNTED[key]
 
 
 def count(module: nn.Module, tensors: dict[str, torch.Tensor], arguments: tuple, backward: bool) -> int:
     from torch.utils.flop_counter import FlopCounterMode
 
-    state = {name: on_meta(t) for name, t in tensors.items()}
+    state = {name: torch.empty_like(t, device="meta", requires_grad=t.requires_grad) for name, t in tensors.items()}
     with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward), torch.random.fork_rng(devices=[]):
         output = functional_call(module, state, tuple(on_meta(a) for a in arguments))
         if backward:

@@ -27,13 +27,13 @@ def dimension(name: str, given: Any) -> list[Any]:
     if isinstance(given, str):
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.core.override_parser.types import Transformer
-        from hydra.errors import OverrideParseException
+        from hydra.errors import HydraException
 
         try:
             override = OverridesParser.create().parse_override(f"{name}={given}")
-        except OverrideParseException as reason:
+        except HydraException as reason:
             raise Refusal(f"selection.grid.{name}={given!r} is not a list and not a sweep in Hydra's grammar: {reason}") from reason
-        given = list(override.sweep_iterator(Transformer.identity)) if override.is_sweep_override() else [override.value()]
+        given = list(override.sweep_iterator(Transformer.identity)) if override.is_sweep_override() else [override.value()] * bool(given)
     elif not isinstance(given, Sequence):
         given = [given]
     if not given:

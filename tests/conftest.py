@@ -1,0 +1,33 @@
+"""No test reaches for the network, and all share one cache of decoded images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["WANDB_SILENT"] = "true"
+REAL_DATA = os.environ.get("CL_LIGHTNING_DATA", "")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The user's cache stays untouched; test processes inherit the folder."""
+    os.environ["CL_LIGHTNING_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    return os.environ["CL_LIGHTNING_CACHE"]
+
+
+@pytest.fixture(scope="session")
+def real_data() -> str:
+    """The folder of real data sets."""
+    if not (Path(REAL_DATA) / "mnist").is_dir():
+        pytest.skip("CL_LIGHTNING_DATA names no folder with real MNIST")
+    return REAL_DATA

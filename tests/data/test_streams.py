@@ -1,0 +1,126 @@
+"""What tasks are made of."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cl_lightning.data.streams import Stream, permuted, split
+from cl_lightning.errors import Refusal
+from tests import toys
+
+IMAGES = toys.images(n=400, classes=8)
+
+
+def a_split(**options: object) -> Stream:
+    return split(
+        IMAGES, **{"seed": 0, "tasks": 4, "classes_per_task": 2, "n_train": 30, "n_val": 10, "n_test": None, "head": "single", **options}
+    )
+
+
+def a_permuted(**options: object) -> Stream:
+    return permuted(IMAGES, **{"seed": 0, "tasks": 4, "n_train": 30, "n_val": 10, "n_test": 50, **options})
+
+
+@pytest.mark.parametrize("make", [a_split, a_permuted])
+def test_a_stream_is_a_pure_function_of_its_arguments(make) -> None:
+    torch.manual_seed(1)
+    one = make()
+    expected = [one.task(i) for i in range(4)]
+    torch.manual_seed(2)
+    other = make()
+    for i in (3, 1, 0, 2):  # in any order
+        task = other.task(i)
+        assert torch.equal(task.train.x, expected[i].train.x)
+        assert torch.equal(task.train.y, expected[i].train.y)
+    assert one.fingerprint == other.fingerprint != make(seed=1).fingerprint
+
+
+@pytest.mark.parametrize("make", [a_split, a_permuted])
+@given(n_train=st.none() | st.integers(1, 40), n_val=st.integers(0, 40))
+@settings(max_examples=20, deadline=None)
+def test_training_and_validation_examples_never_meet(make, n_train: int | None, n_val: int) -> None:
+    stream = make(n_train=n_train, n_val=n_val)
+    for recipe in map(stream.recipe, range(4)):
+        assert len(recipe.val) == n_val
+        assert n_train is None or len(recipe.train) == n_train
+        assert not set(recipe.train.tolist()) & set(recipe.val.tolist())
+        assert len(set(recipe.train.tolist())) == len(recipe.train)
+
+
+def test_split_tasks_partition_the_classes_and_hold_only_their_own() -> None:
+    stream = a_split(n_train=None, n_val=0)
+    seen = [set(stream.task(i).train.y.tolist()) for i in range(4)]
+    assert seen == [{0, 1}, {2, 3}, {4, 5}, {6, 7}]
+    assert sum(len(stream.recipe(i).train) for i in range(4)) == len(IMAGES.train.y)
+    assert sum(len(stream.recipe(i).test) for i in range(4)) == len(IMAGES.test.y)
+
+
+def test_in_a_domain_stream_every_task_has_outputs_0_and_1() -> None:
+    stream = a_split(head="domain")
+    assert stream.head.outputs == 2
+    assert all(set(stream.task(i).train.y.tolist()) == {0, 1} for i in range(4))
+
+
+def test_class_order_decides_the_tasks() -> None:
+    stream = a_split(class_order=[7, 0, 5, 2, 1, 3, 4, 6])
+    assert set(stream.test(0).y.tolist()) == {7, 0}
+    assert stream.describe()[1]["classes"] == ["f", "c"]
+
+
+def test_permutations_are_bijections_all_different_and_undo() -> None:
+    stream = a_permuted()
+    permutations = [stream.recipe(i).permutation for i in range(4)]
+    assert all(sorted(p.tolist()) == list(range(36)) for p in permutations)
+    assert len({tuple(p.tolist()) for p in permutations}) == 4
+    recipe = stream.recipe(2)
+    for pool, rows, made in ((IMAGES.train, recipe.train, stream.task(2).train.x), (IMAGES.test, recipe.test, stream.test(2).x)):
+        restored = torch.empty_like(made.flatten(1))
+        restored[:, recipe.permutation] = made.flatten(1)
+        assert torch.equal(restored.mul(255).round().to(torch.uint8).reshape(pool.x[rows].shape), pool.x[rows])
+
+
+def test_the_first_task_can_keep_its_pixels() -> None:
+    stream = a_permuted(first_identity=True)
+    assert torch.equal(stream.test(0).x, IMAGES.test.x[stream.recipe(0).test].float() / 255)
+    assert torch.equal(stream.recipe(1).permutation, a_permuted().recipe(1).permutation)
+
+
+def test_each_permuted_task_draws_its_own_examples() -> None:
+    stream = a_permuted()
+    assert set(stream.recipe(0).train.tolist()) != set(stream.recipe(1).train.tolist())
+
+
+def test_a_longer_stream_begins_as_the_shorter_one() -> None:
+    assert torch.equal(a_permuted(tasks=6).task(3).train.x, a_permuted().task(3).train.x)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "says"),
+    [
+        (a_split, {"n_train": 1000}, "only 100 are there"),
+        (a_split, {"tasks": 9}, "need 18 classes"),
+        (a_split, {"tasks": 0}, "at least 1"),
+        (a_split, {"head": "double"}, "not a head mode"),
+        (a_split, {"class_order": [0, 0, 1, 2, 3, 4, 5, 6]}, "at most once"),
+        (a_split, {"n_test": 0}, "between 1 and"),
+        (a_permuted, {"n_val": -1}, "at least 0"),
+        (a_permuted, {"head": "multi_test"}, "share their classes"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_with_a_sentence(make, options: dict, says: str) -> None:
+    with pytest.raises(Refusal, match=says):
+        make(**options).recipe(0)
+
+
+def test_describing_a_stream_tells_what_each_task_holds() -> None:
+    described = a_split(head="multi_test").describe()
+    assert described[1] == {
+        "name": "classes c d",
+        "source": "toy",
+        "classes": ["c", "d"],
+        "n_train": 30,
+        "n_val": 10,
+        "n_test": 50,
+        "head": {"mode": "multi_test", "outputs": [2, 3]},
+    }

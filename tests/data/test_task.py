@@ -1,0 +1,93 @@
+"""Mini-batches and heads."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.task import Block, Blocks, Head, Split
+from tests import toys
+
+
+def numbered(n: int) -> Split:
+    x = torch.arange(n, dtype=torch.float32)
+    return Split(x[:, None], x.long(), torch.zeros(n, dtype=torch.int64))
+
+
+def rows(blocks: Blocks) -> list[tuple]:
+    return [(batch.key, batch.epoch, batch.index, batch.of, batch.y.tolist()) for block in blocks for batch in block.batches]
+
+
+@given(n=st.integers(1, 40), size=st.integers(1, 12), epochs=st.integers(1, 3), block=st.integers(1, 9))
+@settings(max_examples=50, deadline=None)
+def test_every_example_comes_once_an_epoch_and_blocks_do_not_matter(n: int, size: int, epochs: int, block: int) -> None:
+    blocks = Blocks(numbered(n), (0, "t", 0), size, epochs, block)
+    taken = rows(blocks)
+    assert taken == rows(Blocks(numbered(n), (0, "t", 0), size, epochs, 1))
+    assert len(taken) == blocks.steps
+    assert len(list(blocks)) == len(blocks)
+    for epoch in range(epochs):
+        assert sorted(y for _, e, _, _, ys in taken if e == epoch for y in ys) == list(range(n))
+    assert [key for key, *_ in taken] == [(0, "t", 0, step) for step in range(blocks.steps)]
+
+
+def test_a_batch_depends_on_key_and_step_and_not_on_what_was_asked_before() -> None:
+    blocks = Blocks(numbered(30), (0, "t", 0), 7, 4, 5)
+    last = list(blocks.batches(17, 18))[0].y
+    torch.manual_seed(3)
+    list(blocks)
+    assert torch.equal(last, list(blocks.batches(17, 18))[0].y)
+    assert not torch.equal(last, list(Blocks(numbered(30), (1, "t", 0), 7, 4, 5).batches(17, 18))[0].y)
+
+
+def test_every_epoch_has_an_order_of_its_own() -> None:
+    blocks = Blocks(numbered(30), (0, "t", 0), 30, 2, 1)
+    first, second = (batch.y.tolist() for block in blocks for batch in block.batches)
+    assert first != second
+
+
+def test_a_block_on_its_device_is_not_copied() -> None:
+    block = next(iter(Blocks(numbered(4), (0,), 2, 1, 2)))
+    assert block.to(torch.device("cpu")) is block
+    assert isinstance(block.to(torch.device("meta")), Block)
+    assert block.to(torch.device("meta")).batches[0].x.is_meta
+
+
+def test_masks_leave_a_task_its_own_outputs() -> None:
+    head = Head("multi_test", 4, ((0, 2), (1, 3)))
+    logits = torch.arange(8.0).reshape(2, 4)
+    inf = torch.inf
+    assert head.mask(logits, 1).tolist() == [[-inf, 1, -inf, 3], [-inf, 5, -inf, 7]]
+    assert head.mask(logits, torch.tensor([0, 1])).tolist() == [[0, -inf, 2, -inf], [-inf, 5, -inf, 7]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "training", "test"), [("single", 0, 0), ("domain", 0, 0), ("multi_test", 0, 1), ("multi_train_test", 1, 1)]
+)
+def test_head_modes_mask_where_they_say(mode: str, training: bool, test: bool) -> None:
+    head = Head(mode, 2, ((0,), (1,)))
+    assert head.masks_training == training
+    assert head.masks_test == test
+
+
+def test_replayed_rows_keep_their_task() -> None:
+    batch = next(numbered(2).batches(2)).cat(torch.zeros(1, 1), torch.tensor([9]), torch.tensor([5]))
+    assert batch.task.tolist() == [0, 0, 5]
+    assert len(batch) == 3
+
+
+def test_one_task_is_open_at_a_time_and_past_ones_only_on_request() -> None:
+    data = StreamDataModule(toys.stream())
+    with data.open(1) as task:
+        assert task.past == ()
+        with pytest.raises(RuntimeError, match="still open"), data.open(2):
+            pass
+    with data.open(2, past=True) as task:
+        assert [past.index for past in task.past] == [0, 1]
+    assert data.task is None
+
+
+def test_a_task_lends_no_test_data() -> None:
+    task = toys.stream().task(0)
+    assert not any("test" in name for name in vars(task))

@@ -1,0 +1,345 @@
+"""Candidates trained together end as if each had been alone; each rule of training has its test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from cl_lightning.callbacks import StreamCallback
+from cl_lightning.data.task import Blocks
+from cl_lightning.engine import lockstep
+from cl_lightning.learners import Candidate, Finetune, Phase
+from tests import toys
+from tests.toys import builder, learn, training
+
+GRID = [{"lr": 0.03}, {"lr": 0.001, "weight_decay": 0.01}, {"lr": 0.3}, {"lr": 0.01}]
+
+
+class TryAll(Finetune):
+    """Keeps every candidate of every task; goes on with the one named ``keep``."""
+
+    def __init__(self, *, keep: str, **base: object) -> None:
+        super().__init__(**base)
+        self.keep, self.tried = keep, {}
+
+    def learn(self, task):
+        candidates = self.candidates(task)
+        yield Phase(candidates)
+        for c in candidates:
+            self.tried[task.index, c.name] = {name: value.clone() for name, value in c.network.state_dict().items()}
+        self.adopt(next(c for c in candidates if c.name == self.keep), task)
+
+
+def everything(grid: list[dict], **options: object) -> dict:
+    s = toys.stream(tasks=3)
+    network = {"dropout": 0.3} if options.pop("dropout", True) else {}
+    learner = TryAll(keep="lr=0.01", build=builder(s, **network), grid=grid, seed=0)
+    learned = learn(learner, s, training(max_epochs=8, patience=14, **options))
+    return {
+        (*key, name, learned.standing(key[0])[key[1]]["steps"]): value
+        for key, state in learner.tried.items()
+        for name, value in state.items()
+    }
+
+
+def same_where_shared(one: dict, other: dict) -> bool:
+    assert set(one) <= set(other), "a candidate trained another number of mini-batches"
+    return all(torch.equal(value, other[key]) for key, value in one.items())
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("dropout", [True, False])
+def test_a_candidate_ends_with_the_same_bits_alone_and_in_company(optimizer: str, dropout: bool) -> None:
+    together = everything(GRID, optimizer=optimizer, dropout=dropout)
+    alone = everything([{"lr": 0.01}], optimizer=optimizer, dropout=dropout)
+    assert same_where_shared(alone, together)
+    left_at = {(task, name): steps for task, name, _, steps in together}
+    assert len(set(left_at.values())) > 1, "all left at the same time: the test shows nothing"
+
+
+def test_without_the_seeding_before_each_hook_company_would_matter() -> None:
+    with patch.object(lockstep, "seed_default_generators", lambda *_: None), torch.random.fork_rng():
+        torch.manual_seed(0)
+        together = everything(GRID)
+        torch.manual_seed(0)
+        alone = everything([{"lr": 0.01}])
+    assert not set(alone) <= set(together) or not same_where_shared(alone, together)
+
+
+@pytest.mark.parametrize("options", [{"candidates_at_once": 1}, {"candidates_at_once": 3}, {"block": 1}, {"block": 7}, {"stack": False}])
+@pytest.mark.parametrize("dropout", [True, False])
+def test_shares_blocks_and_stacks_do_not_change_a_bit(options: dict, dropout: bool) -> None:
+    assert same_where_shared(everything(GRID, dropout=dropout, **options), everything(GRID, dropout=dropout))
+
+
+def test_stacked_networks_own_their_weights_again_afterwards() -> None:
+    s = toys.stream(tasks=1)
+    learner = TryAll(keep="lr=0.01", build=builder(s), grid=GRID, seed=0)
+    learn(learner, s, training(patience=5))
+    for p in learner.network.parameters():
+        assert p.untyped_storage().nbytes() == p.nbytes, "a slice of the stack would be saved whole"
+
+
+def one_task(learner: Finetune, **options: object) -> toys.Learned:
+    return learn(learner, toys.stream(tasks=1), training(**options))
+
+
+def finetune(cls: type = Finetune, grid=({},), **network: object) -> Finetune:
+    return cls(build=builder(toys.stream(tasks=1), **network), grid=grid, seed=0)
+
+
+def test_a_candidate_leaves_after_patience_mini_batches_without_improvement() -> None:
+    standing = one_task(finetune(), max_epochs=50, patience=20).standing(0)["default"]
+    assert standing["steps"] < 300
+    assert standing["steps"] - standing["steps_to_best"] >= 20
+
+
+def test_the_untrained_candidate_counts_and_can_win() -> None:
+    learner = finetune()
+    learner.fresh = lambda *_: pytest.fail("no new network is needed")
+    learner.network = one_task(finetune(), max_epochs=20).learner.network
+    before = flat(learner.network)
+    learned = one_task(learner, optimizer="sgd", lr=1e4, patience=10)
+    assert learned.standing(0)["default"]["steps_to_best"] == 0
+    assert torch.equal(learned.weights, before)
+
+
+def test_the_winner_is_restored_to_its_best_weights() -> None:
+    s = toys.stream(tasks=1)
+    learned = one_task(finetune(grid=[{"lr": 0.3}]), max_epochs=6, patience=1000)
+    task, standing = s.task(0), learned.standing(0)["lr=0.3"]
+    with torch.no_grad():
+        accuracy = (learned.learner.network.eval()(task.val.x).argmax(1) == task.val.y).float().mean().item()
+    assert accuracy == pytest.approx(standing["val_accuracy"], abs=1e-7)
+    assert standing["steps_to_best"] < standing["steps"]
+
+
+def test_without_patience_the_last_weights_stay() -> None:
+    standing = one_task(finetune(), max_epochs=4).standing(0)["default"]
+    assert standing["steps"] == standing["steps_to_best"] == 4 * 6
+
+
+def test_the_first_of_equals_wins() -> None:
+    learned = one_task(finetune(grid=[{"lr": 0.01, "momentum": 0.0}, {"lr": 0.01, "momentum": 0}]), optimizer="sgd")
+    assert learned.journal.find("phase")["winner"] == 0
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_hyper_parameters_of_a_candidate_are_its_own(optimizer: str) -> None:
+    """A grid point gives what the trainer's keys give."""
+    by_grid = one_task(finetune(grid=[{"lr": 0.003, "weight_decay": 0.1}]), optimizer=optimizer, lr=1.0)
+    by_trainer = one_task(finetune(), optimizer=optimizer, lr=0.003, weight_decay=0.1)
+    other = one_task(finetune(), optimizer=optimizer, lr=0.003)
+    assert torch.equal(by_grid.weights, by_trainer.weights)
+    assert not torch.equal(by_grid.weights, other.weights)
+
+
+def test_momentum_is_that_of_sgd() -> None:
+    s, learner = toys.stream(tasks=1), finetune(dropout=0.0)
+    network, task = finetune().network, s.task(0)
+    optimizer = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, fused=True)
+    for block in Blocks(task.train, (0, "task0", 0), 10, 3, 25):
+        for batch in block.batches:
+            optimizer.zero_grad()
+            F.cross_entropy(network(batch.x), batch.y).backward()
+            optimizer.step()
+    learned = learn(learner, s, training(optimizer="sgd", momentum=0.9))
+    assert torch.equal(learned.weights, torch.cat([p.detach().flatten() for p in network.parameters()]))
+
+
+class Norms(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.seen = []
+
+    def after_backward(self, c: Candidate, batch) -> None:
+        self.seen.append((c.name, sum(p.grad.norm() ** 2 for p in c.network.parameters()) ** 0.5))
+
+    def after_step(self, c: Candidate, batch) -> None:
+        self.seen.append((c.name, sum(p.grad.norm() ** 2 for p in c.network.parameters()) ** 0.5))
+
+
+@pytest.mark.parametrize("stack", [True, False])
+def test_clipping_limits_each_candidates_own_norm_after_its_hook(stack: bool) -> None:
+    learner = finetune(Norms, grid=[{"lr": 0.01}, {"lr": 0.02}])
+    one_task(learner, clip=0.05, stack=stack)
+    before, after = learner.seen[0:2], learner.seen[2:4]
+    assert [name for name, _ in before] == ["lr=0.01", "lr=0.02"]
+    assert all(norm > 0.05 for _, norm in before)
+    assert all(norm == pytest.approx(0.05, rel=1e-3) for _, norm in after)
+
+
+class Zeroed(Finetune):
+    def after_backward(self, c: Candidate, batch) -> None:
+        for p in c.network.parameters():
+            p.grad.zero_()
+
+
+class Clamped(Finetune):
+    def after_step(self, c: Candidate, batch) -> None:
+        for p in c.network.parameters():
+            p.clamp_(-0.01, 0.01)
+
+
+def test_gradients_may_be_changed_before_the_step_and_weights_after_it() -> None:
+    assert torch.equal(one_task(finetune(Zeroed)).weights, flat(finetune().network))
+    assert one_task(finetune(Clamped)).weights.abs().max() <= 0.01
+
+
+def flat(network: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+class Extended(Finetune):
+    """Takes every mini-batch twice, the second time under another task's number."""
+
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.calls, self.sizes = 0, []
+
+    def extend(self, batch):
+        self.calls += 1
+        return batch.cat(batch.x, batch.y, batch.task + 7)
+
+    def loss(self, c: Candidate, batch) -> torch.Tensor:
+        self.sizes.append((len(batch), batch.task.unique().tolist()))
+        return super().loss(c, batch)
+
+
+def test_a_mini_batch_is_extended_once_for_all_candidates_and_never_in_scoring() -> None:
+    learner = finetune(Extended, grid=[{"lr": 0.01}, {"lr": 0.02}])
+    one_task(learner, max_epochs=1, patience=100)
+    assert learner.calls == 6
+    assert learner.sizes == [(20, [0, 7])] * 12
+
+
+class OnFrozenTrunk(Finetune):
+    """Heads on a frozen random layer that is computed once for all candidates."""
+
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.trunk, self.calls = self.fresh("trunk").trunk.requires_grad_(False), 0
+
+    def candidates(self, task):
+        return [Candidate(str(point), nn.Linear(16, 4), point) for point in self.grid]
+
+    def shared(self, batch):
+        self.calls += 1
+        assert not torch.is_grad_enabled()
+        return self.trunk(batch.x)
+
+    def logits(self, c, batch):
+        return c.network(batch.shared)
+
+    def adopt(self, c, task):
+        self.network = c.network
+
+    def forward(self, x, task):
+        h = self.trunk(x)
+        return self.network(h) if isinstance(self.network, nn.Linear) else self.network(x)
+
+
+def test_what_is_shared_is_computed_once_and_its_operations_counted_so() -> None:
+    learner = finetune(OnFrozenTrunk, grid=[{"lr": 0.01}, {"lr": 0.02}, {"lr": 0.03}])
+    learned = one_task(learner, max_epochs=1)
+    assert learner.calls == 6 + 1  # mini-batches, and one scoring at the end
+    trunk, head = 2 * (36 * 16 + 16 * 16), 2 * 16 * 4
+    costs = learned.journal.find("phase")["costs"]
+    examples, val = 60, 40
+    assert costs["flops"] == 3 * (examples * (trunk + 2 * head) + val * (trunk + head))  # no gradient flows into the input of the head
+    assert costs["flops_executed"] == examples * (trunk + 3 * 2 * head) + val * (trunk + 3 * head)
+
+
+class Reused(Finetune):
+    """A candidate without parameters beside one with them: pure re-use."""
+
+    def candidates(self, task):
+        frozen = self.fresh(0).requires_grad_(False)
+        return [Candidate("reuse", frozen, {}), Candidate("new", self.fresh(1), {})]
+
+
+class OnlyReused(Reused):
+    def candidates(self, task):
+        return super().candidates(task)[:1]
+
+
+def test_a_candidate_without_parameters_is_scored_and_not_trained() -> None:
+    standings = one_task(finetune(Reused), patience=10, max_epochs=10).standing(0)
+    assert standings["reuse"]["steps_to_best"] == 0
+    assert standings["new"]["steps_to_best"] > 0
+    assert one_task(finetune(OnlyReused)).standing(0)["reuse"]["steps"] == 0
+
+
+def test_bf16_changes_bits_and_blocks_still_do_not() -> None:
+    """Weights cast for one mini-batch must not be used for the next: Lightning's autocast would last for a block."""
+    full = one_task(finetune())
+    mixed = [one_task(finetune(), precision="bf16-mixed", block=block).weights for block in (1, 25)]
+    assert not torch.equal(full.weights, mixed[0])
+    assert torch.equal(*mixed)
+    assert (full.weights - mixed[0]).abs().max() < 0.05
+
+
+class Dtypes(Finetune):
+    def logits(self, c, batch):
+        logits = super().logits(c, batch)
+        self.seen = logits.dtype
+        return logits
+
+    def after_backward(self, c, batch):
+        p = next(c.network.parameters())
+        self.product = (p @ p.T).dtype
+
+
+def test_only_losses_and_logits_run_under_autocast() -> None:
+    learner = finetune(Dtypes)
+    one_task(learner, precision="bf16-mixed")
+    assert learner.seen == torch.bfloat16
+    assert learner.product == torch.float32
+
+
+class Watch(StreamCallback):
+    def __init__(self) -> None:
+        self.steps, self.blocks = [], []
+
+    def on_train_batch_end(self, trainer, learner, *_: object) -> None:
+        self.steps.append(learner.engine.step)
+        self.blocks.append(trainer.global_step)
+
+
+def test_lightning_counts_blocks_and_the_engine_mini_batches() -> None:
+    watch = Watch()
+    learn(finetune(), toys.stream(tasks=1), training(max_epochs=2, block=5), callbacks=[watch])
+    assert watch.steps == [5, 10, 12]
+    assert watch.blocks == [1, 2, 3]
+
+
+def test_training_stops_when_nobody_is_left() -> None:
+    watch = Watch()
+    learned = learn(
+        finetune(grid=[{"lr": 1e4}]), toys.stream(tasks=1), training(max_epochs=500, patience=5, optimizer="sgd"), callbacks=[watch]
+    )
+    assert learned.standing(0)["lr=10000.0"]["steps"] <= 10
+    assert len(watch.blocks) <= 2
+
+
+def test_global_random_state_is_left_as_it_was() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one_task(finetune(dropout=0.5))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_weights_of_candidates_are_in_lightnings_own_checkpoint(tmp_path: Path) -> None:
+    class Save(StreamCallback):
+        def on_train_batch_end(self, trainer, learner, *_: object) -> None:
+            trainer.save_checkpoint(tmp_path / "inside.ckpt")
+
+    learn(finetune(grid=[{"lr": 0.1}, {"lr": 0.2}]), toys.stream(tasks=1), training(), callbacks=[Save()])
+    checkpoint = torch.load(tmp_path / "inside.ckpt", weights_only=True)
+    assert {name.split(".")[1] for name in checkpoint["state_dict"] if name.startswith("trying.")} == {"0", "1"}

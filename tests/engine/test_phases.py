@@ -1,0 +1,189 @@
+"""Phases, and how a restart finds them in the journal."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.task import Split
+from cl_lightning.engine.phases import Engine, new_trainer
+from cl_lightning.engine.settings import Training
+from cl_lightning.errors import Refusal
+from cl_lightning.journal import Journal
+from cl_lightning.learners import Candidate, Finetune, Phase
+from tests import toys
+from tests.toys import builder, learn
+
+
+class TwoPhases(Finetune):
+    """Trains on each half of the data in turn."""
+
+    names = ("first", "second")
+
+    def learn(self, task):
+        rows = torch.arange(len(task.train))
+        for name, part in zip(self.names, (rows[::2], rows[1::2])):
+            half = Split(task.train.x[part], task.train.y[part], task.train.task[part])
+            best = yield Phase(self.candidates(task), name=name, train=half)
+            self.adopt(best.candidate, task)
+
+
+def make(cls: type = TwoPhases, grid=({"lr": 0.01}, {"lr": 0.02}), **options: object) -> Finetune:
+    return cls(build=builder(toys.stream()), grid=grid, seed=0, **options)
+
+
+def test_a_task_may_have_several_phases_on_data_of_their_own() -> None:
+    learned = learn(make(), toys.stream())
+    phases = learned.journal.all("phase")
+    assert [row["name"] for row in phases] == ["first", "second"] * 3
+    assert all(standing["steps"] == 9 for row in phases for standing in row["standings"])  # 30 examples, batch 10, 3 epochs
+
+
+def test_finished_phases_are_answered_from_the_journal_and_not_trained_again(tmp_path: Path) -> None:
+    whole = learn(make(), toys.stream(), folder=tmp_path / "whole")
+
+    class Interrupted(TwoPhases):
+        def adopt(self, c, task):
+            super().adopt(c, task)
+            if task.index == 0 and len(trained) == 1:
+                raise KeyboardInterrupt
+
+    trained: list[str] = []
+    original = Engine.train
+
+    def counting(self, learner, phase, task, where, index):
+        trained.append(f"{where}/{phase.name}")
+        return original(self, learner, phase, task, where, index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "train", counting)
+        with pytest.raises(KeyboardInterrupt):
+            learn(make(Interrupted), toys.stream(), folder=tmp_path / "cut")
+        resumed = learn(make(), toys.stream(), folder=tmp_path / "cut")
+    assert trained == [f"task{i}/{name}" for i in range(3) for name in ("first", "second")]
+    assert torch.equal(resumed.weights, whole.weights)
+    assert resumed.matrix == whole.matrix
+    assert resumed.engine.costs.flops == whole.engine.costs.flops
+
+
+def test_other_candidates_after_a_restart_are_refused(tmp_path: Path) -> None:
+    learn(make(), toys.stream(tasks=1), folder=tmp_path)
+    with pytest.raises(Refusal, match=r"before the restart.*\n.*resume=false"):
+        learn(make(grid=[{"lr": 0.5}]), toys.stream(tasks=1), folder=tmp_path)
+
+
+def test_comparing_candidates_needs_validation_data() -> None:
+    with pytest.raises(Refusal, match="no validation data"):
+        learn(make(), toys.stream(n_val=0))
+
+
+def test_one_candidate_needs_none() -> None:
+    learned = learn(make(Finetune, grid=[{}]), toys.stream(n_val=0))
+    assert learned.journal.find("phase")["standings"][0]["val_accuracy"] is None
+
+
+@pytest.mark.parametrize("names", [(), ("a", "a")])
+def test_candidates_need_names_of_their_own(names: tuple) -> None:
+    class Nameless(Finetune):
+        def candidates(self, task):
+            return [Candidate(name, copy.deepcopy(self.network)) for name in names]
+
+    with pytest.raises(Refusal, match="a name of its own"):
+        learn(make(Nameless), toys.stream())
+
+
+class Coreset(Finetune):
+    """Tests with a copy that saw three examples more."""
+
+    def predictors(self, seen):
+        if not seen:
+            return {"": self}
+        tuned = copy.deepcopy(self)
+        some = toys.stream().task(seen - 1).train
+        some = Split(some.x[:3], some.y[:3], some.task[:3])
+        best = yield Phase(tuned.candidates(None), name="coreset", train=some, epochs=2)
+        tuned.network = best.candidate.network
+        return {"coreset": tuned, "plain": self}
+
+
+def test_predictors_may_train_phases_and_leave_the_learner_as_it_was() -> None:
+    plain, learned = learn(make(Finetune, grid=[{}]), toys.stream()), learn(make(Coreset, grid=[{}]), toys.stream())
+    assert torch.equal(plain.weights, learned.weights)
+    assert learned.matrix[1:] != plain.matrix[1:]
+    order = [row["where"] for row in learned.journal.all("phase")]
+    assert order == ["task0", "predictors1", "task1", "predictors2", "task2", "predictors3"]
+
+
+class OwnLossAndScore(Finetune):
+    def learn(self, task):
+        best = yield Phase(self.candidates(task), loss=self.backwards, score=lambda c, val: 0.25, patience=4, epochs=9)
+        self.adopt(best.candidate, task)
+
+    def backwards(self, c, batch):
+        return -super().loss(c, batch)
+
+
+def test_a_phase_may_bring_its_own_loss_score_and_budget() -> None:
+    learned = learn(make(OwnLossAndScore, grid=[{}]), toys.stream(tasks=1))
+    standing = learned.standing(0)["default"]
+    assert standing == {"val_accuracy": 0.25, "steps": 4, "steps_to_best": 0}
+
+
+def test_strategies_of_lightning_that_look_at_one_model_are_refused() -> None:
+    with pytest.raises(Refusal, match=r"EarlyStopping.*trainer\.patience"):
+        new_trainer(Training(), [], [pl.callbacks.EarlyStopping("loss")])
+
+
+@pytest.mark.parametrize("key", ["gradient_clip_val", "accumulate_grad_batches", "precision", "max_epochs", "val_check_interval"])
+def test_arguments_of_lightning_that_work_against_the_engine_are_refused(key: str) -> None:
+    with pytest.raises(Refusal, match=rf"trainer\.lightning\.{key}"):
+        Training(lightning={key: 1})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_epochs": 0}, {"lr": 0}, {"lr": float("nan")}, {"clip": -1}, {"optimizer": "lion"}, {"precision": "16-mixed"}, {"threads": 0},
+     {"patience": 0}, {"evaluate": "none"}, {"momentum": 1.0}, {"momentum": 0.9}, {"weight_decay": -1}, {"block": 0}],
+)  # fmt: skip
+def test_values_outside_their_range_are_refused(options: dict) -> None:
+    with pytest.raises(Refusal, match=rf"trainer\.{next(iter(options))}"):
+        Training(**options)
+
+
+def test_loaders_give_the_phase_its_mini_batches_and_nothing_before() -> None:
+    with pytest.raises(RuntimeError, match="no phase"):
+        StreamDataModule(toys.stream()).train_dataloader()
+
+
+def test_a_line_cut_short_by_a_kill_is_forgotten(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append("start", a=1)
+    with journal.path.open("a") as file:
+        file.write('{"event": "pha')
+    again = Journal(tmp_path)
+    assert [row["event"] for row in again.rows] == ["start"]
+    again.append("phase", b=2)
+    assert [row["event"] for row in Journal(tmp_path).rows] == ["start", "phase"]
+
+
+def test_checkpoints_are_plain_values_and_whole(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    name = journal.save("x", {"weights": torch.ones(2), "list": [1, "a", None]})
+    assert journal.load(name)["weights"].tolist() == [1, 1]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["x.pt"]
+
+
+def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> None:
+    from dataclasses import fields
+
+    import yaml
+
+    from cl_lightning.runs import conf_dir
+
+    keys = yaml.safe_load((Path(conf_dir()) / "trainer" / "default.yaml").read_text())
+    assert set(keys) == {field.name for field in fields(Training)}

@@ -1,0 +1,96 @@
+"""Test data are the evaluator's, and it tells nobody what it need not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cl_lightning.data.streams import split
+from cl_lightning.engine.settings import Training
+from cl_lightning.errors import Refusal
+from cl_lightning.evaluation import evaluator as module
+from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.learners import Finetune, Needs
+from tests import toys
+from tests.toys import builder
+
+CPU = torch.device("cpu")
+
+
+def a_split(head: str):
+    return split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=0, n_test=None, head=head)
+
+
+class Says(Finetune):
+    """Predicts output 0 first, then 1, 2, 3; notes what it is told."""
+
+    def forward(self, x, task):
+        self.told = [*getattr(self, "told", []), task]
+        return torch.tensor([4.0, 3.0, 2.0, 1.0]).expand(len(x), 4)
+
+
+class Needy(Says):
+    needs = Needs(task_id_at_test=True)
+
+
+@pytest.mark.parametrize(("head", "row"), [("single", [0.5, 0.0]), ("multi_test", [0.5, 0.5]), ("multi_train_test", [0.5, 0.5])])
+def test_outputs_of_other_tasks_are_masked_where_the_head_mode_says(head: str, row: list[float]) -> None:
+    s = a_split(head)
+    assert Evaluator(s, Training(), CPU).row(Says(build=builder(s)), 1) == row
+
+
+def test_the_task_is_told_only_to_those_who_declared_the_need() -> None:
+    s = a_split("single")
+    plain, needy = Says(build=builder(s)), Needy(build=builder(s))
+    for learner in (plain, needy):
+        Evaluator(s, Training(), CPU).row(learner, 1)
+    assert plain.told == [None, None]
+    assert needy.told == [0, 1]
+
+
+def test_a_backbone_with_task_heads_declares_the_need_for_its_learner() -> None:
+    s = a_split("multi_train_test")
+    assert Finetune(build=builder(s, heads="per_task")).needs.task_id_at_test
+    assert not Finetune(build=builder(s)).needs.task_id_at_test
+
+
+@pytest.mark.parametrize(("evaluate", "asked"), [("all", [3, 3, 3, 3]), ("seen", [0, 1, 2, 3]), ("final", [0, 0, 0, 3])])
+def test_tasks_that_are_not_asked_for_are_null(evaluate: str, asked: list[int]) -> None:
+    s = toys.stream()
+    evaluator = Evaluator(s, Training(evaluate=evaluate), CPU)
+    for learned, count in enumerate(asked):
+        row = evaluator.row(Finetune(build=builder(s)), learned)
+        assert [value is not None for value in row] == [True] * count + [False] * (3 - count)
+
+
+def test_batch_size_does_not_change_accuracies() -> None:
+    s = toys.stream()
+    one, other = (Evaluator(s, Training(eval_batch_size=size), CPU).row(Finetune(build=builder(s)), 0) for size in (7, 1000))
+    assert one == other
+
+
+def test_test_tensors_beyond_the_limit_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = toys.stream()
+    evaluator = Evaluator(s, Training(), CPU)
+    monkeypatch.setattr(module, "KEPT_BYTES", 2 * evaluator.test(0).x.nbytes)
+    row = evaluator.row(Finetune(build=builder(s)), 0)
+    assert list(evaluator._kept) == [1, 2]
+    assert evaluator.row(Finetune(build=builder(s)), 0) == row
+
+
+def test_logits_of_the_wrong_shape_are_refused() -> None:
+    class Narrow(Finetune):
+        def forward(self, x, task):
+            return torch.zeros(len(x), 3)
+
+    s = toys.stream()
+    with pytest.raises(Refusal, match=r"Narrow\.forward.*4 outputs"):
+        Evaluator(s, Training(), CPU).row(Narrow(build=builder(s)), 0)
+
+
+def test_dropout_is_off_at_test() -> None:
+    s = toys.stream()
+    learner = Finetune(build=builder(s, dropout=0.5)).train()
+    evaluator = Evaluator(s, Training(), CPU)
+    assert evaluator.row(learner, 0) == evaluator.row(learner, 0)
+    assert not learner.training

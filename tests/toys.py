@@ -1,0 +1,82 @@
+"""Small streams and a run without files, for tests of single parts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn as nn
+
+from cl_lightning.backbones import MLP
+from cl_lightning.data.cache import Images, Pool
+from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.streams import Stream, permuted
+from cl_lightning.engine.phases import Engine
+from cl_lightning.engine.settings import Training
+from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.journal import Journal
+from cl_lightning.learners import Learner
+
+SHAPE = (1, 6, 6)
+
+
+def images(n: int = 400, classes: int = 4, seed: int = 0) -> Images:
+    """Noisy patterns, one a class: easy, but not at once."""
+    generator = torch.Generator().manual_seed(seed)
+    patterns = torch.rand(classes, *SHAPE, generator=generator)
+    pools = []
+    for count in (n, n // 2):
+        y = torch.arange(count) % classes
+        x = (patterns[y] * 0.5 + torch.rand(count, *SHAPE, generator=generator) * 0.5) * 255
+        pools.append(Pool(x.to(torch.uint8), y))
+    return Images("toy", tuple("abcdefgh"[:classes]), *pools, digest=f"toy-{n}-{classes}-{seed}")
+
+
+def stream(tasks: int = 3, n_train: int = 60, n_val: int = 40, **options: Any) -> Stream:
+    return permuted(images(), seed=0, tasks=tasks, n_train=n_train, n_val=n_val, n_test=None, **options)
+
+
+def builder(s: Stream, sizes: Sequence[int] = (16, 16), **options: Any) -> Callable[..., nn.Module]:
+    return partial(MLP, s.images.shape, s.head, sizes, **options)
+
+
+def training(**options: Any) -> Training:
+    return Training(**{"max_epochs": 3, "batch_size": 10, "lr": 0.01, **options})
+
+
+@dataclass
+class Learned:
+    learner: Learner
+    journal: Journal
+    matrix: list[list[float | None]]
+    engine: Engine
+
+    @property
+    def weights(self) -> torch.Tensor:
+        return torch.cat([p.detach().flatten() for p in self.learner.parameters()])
+
+    def standing(self, task: int) -> dict:
+        row = self.journal.find("phase", where=f"task{task}")
+        assert row is not None
+        return dict(zip(row["candidates"], row["standings"]))
+
+
+def learn(learner: Learner, s: Stream, settings: Training | None = None, folder: Path | None = None, callbacks: Sequence = ()) -> Learned:
+    """The loop of ``experiment.train`` without configuration, checkpoints and loggers."""
+    settings = settings or training()
+    journal = Journal(folder or Path(tempfile.mkdtemp()))
+    data = StreamDataModule(s)
+    engine = Engine(data, journal, settings, callbacks=callbacks)
+    evaluator = Evaluator(s, settings, torch.device("cpu"))
+    matrix = [evaluator.row(learner, 0)]
+    for index in range(len(s)):
+        with data.open(index, past=learner.needs.past_data) as task:
+            engine.learn(learner, task)
+        predictors = engine.drive(learner.predictors(index + 1), learner, s.closed(index), f"predictors{index + 1}")
+        matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))
+    return Learned(learner, journal, matrix, engine)
