@@ -21,7 +21,7 @@ class Journal:
         self.path = folder / "journal.jsonl"
         self.rows: list[dict] = read_rows(self.path)
 
-    def append(self, event: str, **values: Any) -> dict:
+    def append(self, event: str, /, **values: Any) -> dict:
         row = {"event": event, **values}
         line = json.dumps(row, allow_nan=False)
         with self.path.open("a") as file:

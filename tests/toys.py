@@ -20,7 +20,7 @@ from cl_lightning.engine.phases import Engine
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
-from cl_lightning.learners import Learner
+from cl_lightning.learners import Finetune, Learner
 
 SHAPE = (1, 6, 6)
 
@@ -80,3 +80,5 @@ def learn(learner: Learner, s: Stream, settings: Training | None = None, folder:
         predictors = engine.drive(learner.predictors(index + 1), learner, s.closed(index), f"predictors{index + 1}")
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))
     return Learned(learner, journal, matrix, engine)
+
+__all__ = ["Finetune", "Learned", "builder", "images", "learn", "stream", "training"]

@@ -1,0 +1,43 @@
+"""The benchmark measures what it says; its numbers are for ``python -m tests.benchmarks``, on a quiet machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tests.benchmarks import bare
+from tests.benchmarks.engine import examples, interleaved, lock_step
+
+
+def test_both_sides_train_the_same_network() -> None:
+    from functools import partial
+
+    from cl_lightning.backbones import MLP
+    from tests.benchmarks.engine import HEAD
+
+    count = [sum(p.numel() for p in network.parameters()) for network in (bare.mlp(), partial(MLP, (1, 28, 28), HEAD, (100, 100))())]
+    assert count == [89_610, 89_610]
+
+
+def test_the_bare_loop_learns() -> None:
+    split, network = examples(200), bare.mlp()
+    bare.train(network, bare.optimizer("adam", network, 1e-3, False), split.x, split.y, 10, 30)
+    assert bare.accuracy(network, split.x, split.y, 100) > 0.5
+
+
+def test_our_side_takes_as_many_mini_batches(tmp_path: Path, monkeypatch) -> None:
+    taken = []
+    from cl_lightning.engine.lockstep import LockStep
+
+    original = LockStep.take
+    monkeypatch.setattr(LockStep, "take", lambda self, *args: (taken.append(len(self.alive)), original(self, *args)))
+    lock_step(examples(100), 8, tmp_path, max_epochs=2, batch_size=10)
+    assert taken == [8] * 20
+
+
+def test_functions_are_timed_in_turns() -> None:
+    order = []
+    interleaved(lambda: order.append(0), lambda: order.append(1), repeats=2)
+    assert order == [0, 1] * 3
+    assert torch.get_num_threads() == 1

@@ -1,0 +1,45 @@
+"""Running the program: in this process, or as a user would."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from cl_lightning.runs import conf_dir, run_folder
+
+SMALL = (
+    "progress=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=300", "stream.tasks=3", "trainer.max_epochs=2",
+    "backbone.sizes=[16]", "stream.n_train=100", "stream.n_val=30",
+)  # fmt: skip
+
+
+def configure(*overrides: str) -> DictConfig:
+    with initialize_config_dir(conf_dir(), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+def run(outputs: Path, *overrides: str, small: bool = True) -> dict[str, Any]:
+    """The results of a run in this process."""
+    from cl_lightning.experiment import run as run_config
+
+    cfg = configure(f"outputs={outputs}", *(SMALL if small else ()), *overrides)
+    run_config(cfg, list(overrides))
+    return json.loads((run_folder(cfg) / "results.json").read_text())
+
+
+def command(*arguments: str, cwd: Path | None = None, check: bool = True, **options: Any) -> subprocess.CompletedProcess:
+    result = subprocess.run([sys.executable, "-m", "cl_lightning", *arguments], capture_output=True, text=True, cwd=cwd, **options)
+    assert not check or result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def but_what_may_differ(results: dict) -> dict:
+    """Results without the three things in which identical runs may differ."""
+    kept = {key: value for key, value in results.items() if key not in ("command", "environment")}
+    return {**kept, "costs": [{key: value for key, value in cost.items() if key != "seconds"} for cost in kept["costs"]]}

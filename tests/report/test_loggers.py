@@ -1,0 +1,70 @@
+"""Curves: by mini-batches and by tasks, nothing a step unless asked."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cl_lightning.report.loggers import CSVLogger
+from tests.commands import SMALL, run
+
+
+def rows(folder: Path) -> list[dict]:
+    with next(folder.glob("*/*/*/logs.csv")).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_values_go_by_mini_batches_of_the_whole_run(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    logged = rows(tmp_path)
+    names = {row["name"] for row in logged}
+    assert {"alive", "best_val_accuracy", "task", "learned", "test/mean_accuracy", "test/task0"} <= names
+    steps = [int(row["step"]) for row in logged]
+    assert steps == sorted(steps)
+    assert max(steps) == sum(max(s["steps"] for s in results["selected"] if s["task"] == t) for t in range(3))
+
+
+def test_losses_are_logged_only_when_asked(tmp_path: Path) -> None:
+    run(tmp_path / "quiet")
+    run(tmp_path / "asked", "trainer.log_every=1", "selection=none")
+    assert not any(row["name"].startswith("loss/") for row in rows(tmp_path / "quiet"))
+    losses = [float(row["value"]) for row in rows(tmp_path / "asked") if row["name"] == "loss/default"]
+    assert len(losses) == 3 * 2 * 2
+    assert losses[0] > losses[3] > 0
+
+
+def test_a_logger_opened_again_appends(tmp_path: Path) -> None:
+    for step in range(2):
+        logger = CSVLogger(tmp_path, {})
+        logger.log_metrics({"a": 1}, step)
+        logger.finalize("success")
+    assert (tmp_path / "logs.csv").read_text().splitlines() == ["step,name,value", "0,a,1", "1,a,1"]
+
+
+def test_no_logger_writes_no_curves(tmp_path: Path) -> None:
+    run(tmp_path, "logger=none")
+    assert not list(tmp_path.glob("**/logs.csv"))
+
+
+@pytest.mark.parametrize("key", [None, "0" * 40])
+def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_waits(key: str | None, tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
+    environment |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none"), "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    environment |= {"WANDB_API_KEY": key} if key else {}
+    began = time.monotonic()
+    overrides = [*SMALL, "logger=wandb", "logger.timeout=5", f"outputs={tmp_path / 'outputs'}"]
+    result = subprocess.run(
+        [sys.executable, "-m", "cl_lightning", *overrides], capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    said = [line for line in result.stdout.splitlines() if "offline" in line]
+    assert len(said) == 1
+    assert "wandb sync" in said[0]
+    assert time.monotonic() - began < 60
+    assert len(list(tmp_path.glob("outputs/*/*/*/wandb/offline-run-*/*.wandb"))) == 1, "one run, not one a Trainer"

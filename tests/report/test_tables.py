@@ -1,0 +1,80 @@
+"""What a run shows."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cl_lightning.report.progress import ProgressDisplay
+from cl_lightning.report.results import metrics_of
+from cl_lightning.report.tables import show
+from tests import toys
+from tests.commands import run
+from tests.toys import builder, learn, training
+
+
+def shown(folder: Path, **options: object) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    show(folder, console=console, **options)
+    return console.file.getvalue()
+
+
+def test_matrix_metrics_costs_and_place_are_shown(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    text = shown(next(tmp_path.glob("*/*/*/results.json")).parent)
+    for value in results["accuracy_matrix"][-1]:
+        assert f"{value:.3f}" in text
+    for word in ("average accuracy", "backward transfer", "forward transfer", "forgetting from best", "held", "flops", "executed", "results.json"):
+        assert word in text
+    assert results["selected"][0]["candidate"] in text
+
+
+def fake(folder: Path, tasks: int) -> Path:
+    matrix = [[None] * tasks, *([[0.25] * tasks] * tasks)]
+    results = {
+        "learner": "x", "seed": 0, "stream": {"name": "s", "tasks": [{}] * tasks}, "accuracy_matrix": matrix, "metrics": metrics_of(matrix),
+        "selected": [], "costs": [],
+    }  # fmt: skip
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
+@pytest.mark.parametrize("tasks", [1, 20, 21, 100])
+def test_any_number_of_tasks_fits_and_missing_values_are_dashes(tmp_path: Path, tasks: int) -> None:
+    text = shown(fake(tmp_path, tasks))
+    assert "0.250" in text
+    assert "-" in text
+    assert max(map(len, text.splitlines())) <= 200
+
+
+def test_a_note_is_shown(tmp_path: Path) -> None:
+    assert "made with torch 1" in shown(fake(tmp_path, 2), note="it was made with torch 1.")
+
+
+def watched(terminal: bool) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=140)
+    display, s = ProgressDisplay(console), toys.stream()
+    display.on_stream_start("toy", len(s), 0)
+    learner = toys.Finetune(build=builder(s), grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
+    display.on_task_start(learner, s.closed(0))
+    learn(learner, s, training(patience=100), callbacks=[display])
+    assert display.line is None or "alive 2/2" in display.line.tasks[0].fields["state"]
+    display.on_evaluated(learner, 1, [0.5])
+    if display.line:
+        display.line.refresh()
+    display.on_stream_end()
+    return console.file.getvalue()
+
+
+def test_progress_shows_stream_task_candidates_accuracy_and_time_left_on_a_terminal() -> None:
+    text = watched(terminal=True)
+    for part in ("toy", "left"):
+        assert part in text
+
+
+def test_progress_is_silent_elsewhere() -> None:
+    assert watched(terminal=False) == ""

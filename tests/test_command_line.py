@@ -1,0 +1,126 @@
+"""The program as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cl_lightning.report.help import GROUPS
+from cl_lightning.runs import conf_dir
+from tests.commands import SMALL, command
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def block(after: str, language: str) -> str:
+    """The first code block of a language behind a line of the README."""
+    return re.search(rf"```{language}\n(.*?)```", README.partition(after)[2], re.DOTALL)[1]
+
+
+@pytest.mark.slow
+def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_path: Path) -> None:
+    began = time.monotonic()
+    result = command(f"outputs={tmp_path}")
+    assert time.monotonic() - began < 60
+    results = json.loads(next(tmp_path.glob("*/*/*/results.json")).read_text())
+    assert len(results["stream"]["tasks"]) >= 3
+    assert results["metrics"]["average_accuracy"] > 0.4
+    assert "average accuracy" in result.stdout
+    assert str(tmp_path) in result.stdout
+    assert result.stderr == ""
+    again = command(f"outputs={tmp_path}")
+    assert again.stdout == result.stdout
+
+
+def test_help_is_quick_and_lists_every_choice_with_a_line_and_five_commands() -> None:
+    began = time.monotonic()
+    text = command("--help").stdout
+    assert time.monotonic() - began < 3
+    for group in GROUPS:
+        for path in (Path(conf_dir()) / group).glob("*.yaml"):
+            assert re.search(rf"^  [* ] {path.stem} +\S.*\w", text, re.MULTILINE), f"{group}={path.stem}"
+    assert text.count("  python -m cl_lightning") == 5
+    assert command("-h").stdout == text
+
+
+def test_every_group_in_the_readme_names_the_choices_there_are() -> None:
+    for group in GROUPS:
+        row = next(line for line in README.splitlines() if line.startswith((f"| `{group}`", f"| `+{group}`")))
+        for path in (Path(conf_dir()) / group).glob("*.yaml"):
+            assert f"`{path.stem}`" in row
+
+
+def test_cfg_job_prints_the_configuration() -> None:
+    cfg = yaml.safe_load(command("--cfg", "job", "learner=joint", "seed=3").stdout)
+    assert cfg["learner"]["name"] == "joint"
+    assert cfg["seed"] == 3
+
+
+@pytest.fixture
+def a_users_folder(tmp_path: Path) -> Path:
+    """The README's own learner, as somebody would copy it."""
+    (tmp_path / "my_conf" / "learner").mkdir(parents=True)
+    (tmp_path / "my_learners.py").write_text(block("`my_learners.py`", "python"))
+    (tmp_path / "my_conf" / "learner" / "l2_anchor.yaml").write_text(block("`my_conf/learner/l2_anchor.yaml`", "yaml"))
+    return tmp_path
+
+
+def test_the_readmes_learner_runs_from_outside_the_package(a_users_folder: Path) -> None:
+    line = block("Run it, with every stream", "bash").strip()
+    arguments = [argument.strip("'") for argument in re.findall(r"'[^']*'|\S+", line)[3:]]
+    command(*arguments, *SMALL, cwd=a_users_folder)
+    results = json.loads(next(a_users_folder.glob("outputs/quickstart/l2_anchor/*/results.json")).read_text())
+    assert {s["hparams"]["strength"] for s in results["selected"]} <= {0.0, 0.1, 1.0}
+    assert results["costs"][0]["held"]["memory.anchor"] > 0
+    shown = command("--config-dir", "my_conf", "--help", cwd=a_users_folder).stdout
+    assert "l2_anchor            Held near the last task's weights" in shown
+
+
+def test_the_readmes_learner_with_strength_zero_is_finetune(a_users_folder: Path) -> None:
+    common = (*SMALL, "seed=2")
+    command("--config-dir", "my_conf", "learner=l2_anchor", "selection.grid={strength: [0.0]}", *common, cwd=a_users_folder)
+    command("selection=none", *common, cwd=a_users_folder)
+    one, other = (json.loads(next(a_users_folder.glob(f"outputs/quickstart/{name}/*/results.json")).read_text()) for name in ("l2_anchor", "finetune"))
+    assert one["accuracy_matrix"] == other["accuracy_matrix"]
+
+
+def test_a_change_of_a_users_own_code_is_noticed(a_users_folder: Path) -> None:
+    arguments = ("--config-dir", "my_conf", "learner=l2_anchor", *SMALL)
+    command(*arguments, cwd=a_users_folder)
+    path = a_users_folder / "my_learners.py"
+    path.write_text(path.read_text().replace("/ 2 *", "/ 3 *"))
+    assert "source_hash" in command(*arguments, cwd=a_users_folder).stdout
+
+
+def test_multirun_makes_a_run_for_every_combination(tmp_path: Path) -> None:
+    command("--multirun", "seed=0,1", "learner=finetune,joint", *SMALL, cwd=tmp_path)
+    found = {(p.parts[-3], p.parts[-2][-3:]) for p in tmp_path.glob("outputs/quickstart/*/*/results.json")}
+    assert found == {(learner, seed) for learner in ("finetune", "joint") for seed in ("-s0", "-s1")}
+    assert {p.name for p in tmp_path.iterdir()} == {"outputs"}
+
+
+def test_a_run_leaves_nothing_outside_its_folder(tmp_path: Path) -> None:
+    command(*SMALL, cwd=tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["outputs"]
+    assert len(list(tmp_path.glob("outputs/*/*/*"))) == 1
+
+
+@pytest.mark.parametrize("arguments", [("trainer.max_epochs=0",), ("stream.n_val=0",), ("data=real", "data.root=/nowhere")])
+def test_what_cannot_work_is_a_sentence_and_exit_code_2(arguments: tuple, tmp_path: Path) -> None:
+    result = command(*SMALL, *arguments, check=False, cwd=tmp_path) if arguments != ("trainer.max_epochs=0",) else command(*arguments, check=False, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert 1 <= len(result.stderr.strip().splitlines()) <= 5
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_the_commands_of_the_help_page_are_valid(number: int) -> None:
+    lines = [line for line in command("--help").stdout.splitlines() if line.startswith("  python -m cl_lightning")]
+    words = re.findall(r"'[^']*'|\S+", lines[number].split("   ")[0])[3:]
+    words = [word.strip("'") for word in words if word != "--multirun"]
+    command("--cfg", "job", *(word.split(",")[0] if "[" not in word else word for word in words))

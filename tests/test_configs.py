@@ -1,0 +1,58 @@
+"""Configurations explain themselves, and all of them run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cl_lightning.report.help import GROUPS, first_comment
+from cl_lightning.runs import conf_dir
+from tests.commands import configure, run
+
+FILES = sorted(Path(conf_dir()).rglob("*.yaml"))
+EXPERIMENTS = sorted(path.stem for path in (Path(conf_dir()) / "experiment").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_key_has_a_comment(path: Path) -> None:
+    bare = []
+    opens_a_level = re.compile(r"^\s*(- )?[\w/ ]+:\s*$")
+    for line in path.read_text().splitlines():
+        is_key = re.match(r"^\s*[\w]+:", line)
+        if is_key and "#" not in line and not opens_a_level.match(line):
+            bare.append(line.strip())
+    assert not bare
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.parent.name in GROUPS], ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_choice_begins_with_a_line_for_the_help_page(path: Path) -> None:
+    assert 10 < len(first_comment(path)) < 110
+
+
+def test_the_groups_are_those_of_the_layout() -> None:
+    assert {path.parent.name for path in FILES} - {Path(conf_dir()).name} == set(GROUPS)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_has_its_own_name(name: str) -> None:
+    assert configure(f"+experiment={name}").name == name
+
+
+SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
+
+
+@pytest.mark.parametrize("learner", ["finetune", "independent", "independent_gem", "joint"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_runs_with_every_learner(name: str, learner: str, tmp_path: Path) -> None:
+    results = run(tmp_path, f"+experiment={name}", f"learner={learner}", "progress=false", *SMALLER, small=False)
+    assert results["config"]["name"] == name
+
+
+@pytest.mark.parametrize("head", ["single", "multi_test", "multi_train_test", "domain"])
+@pytest.mark.parametrize("heads", ["shared", "per_task"])
+def test_every_head_mode_runs_that_makes_sense(head: str, heads: str, tmp_path: Path) -> None:
+    if heads == "per_task" and head in ("single", "multi_test"):
+        return  # refused: see test_experiment
+    assert run(tmp_path, f"stream.head={head}", f"backbone.heads={heads}")["metrics"]["average_accuracy"] > 0.1

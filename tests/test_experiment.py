@@ -1,0 +1,195 @@
+"""A run as a whole: the same bits, found again, resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+
+import cl_lightning.report
+from cl_lightning.errors import Refusal
+from cl_lightning.journal import Journal
+from cl_lightning.runs import fingerprint, run_folder
+from tests.commands import SMALL, but_what_may_differ, configure, run
+
+LEARNERS = ["finetune", "independent", "independent_gem", "joint"]
+SCHEMA = json.loads((Path(cl_lightning.report.__file__).parent / "results.schema.json").read_text())
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("stream", ["permuted_mnist", "split_mnist"])
+def test_results_follow_their_documented_schema(learner: str, stream: str, tmp_path: Path) -> None:
+    results = run(tmp_path, f"learner={learner}", f"stream={stream}")
+    jsonschema.validate(results, SCHEMA)
+    assert results["learner"] == learner
+    assert results["stream"]["name"] == stream
+    assert [len(row) for row in results["accuracy_matrix"]] == [3] * 4
+    assert len(results["costs"]) == 3
+    for cost in results["costs"]:
+        assert sum(cost["held"].values()) == cost["checkpoint"]
+        assert cost["flops"] >= cost["flops_executed"] > 0
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_the_same_seed_gives_the_same_results_wherever_they_lie(learner: str, tmp_path: Path) -> None:
+    options = (f"learner={learner}", "backbone.dropout=0.2")
+    torch.manual_seed(1)
+    one = run(tmp_path / "one", *options)
+    torch.manual_seed(2)
+    other = run(tmp_path / "other", *options)
+    one["config"].pop("outputs"), other["config"].pop("outputs")
+    assert but_what_may_differ(one) == but_what_may_differ(other)
+    assert run(tmp_path / "third", *options, "seed=1")["accuracy_matrix"] != one["accuracy_matrix"]
+
+
+def test_the_stream_does_not_depend_on_the_learner(tmp_path: Path) -> None:
+    fingerprints = {run(tmp_path, f"learner={learner}")["stream"]["fingerprint"] for learner in LEARNERS}
+    assert len(fingerprints) == 1
+
+
+def test_without_validation_data_and_selection_a_run_works(tmp_path: Path) -> None:
+    results = run(tmp_path, "selection=none", "stream.n_val=0", "trainer.patience=null")
+    jsonschema.validate(results, SCHEMA)
+    assert [s["val_accuracy"] for s in results["selected"]] == [None] * 3
+
+
+def test_the_grid_is_searched_a_task_and_its_winner_recorded(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    assert all(s["candidates"] == 6 for s in results["selected"])
+    assert all(set(s["hparams"]) == {"lr", "weight_decay"} for s in results["selected"])
+    assert results["config"]["selection"]["grid"]["lr"] == [0.01, 0.001]
+
+
+def test_the_same_command_again_finds_the_finished_run(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+    first = run(tmp_path)
+    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("trained again"))
+    assert run(tmp_path) == first
+    assert "average accuracy" in capsys.readouterr().out
+
+
+def test_resume_false_starts_afresh(tmp_path: Path) -> None:
+    run(tmp_path)
+    folder = run_folder(configure(f"outputs={tmp_path}", *SMALL))
+    (folder / "left").write_text("over")
+    run(tmp_path, "resume=false")
+    assert not (folder / "left").exists()
+
+
+def test_resume_false_removes_no_folder_that_holds_no_run(tmp_path: Path) -> None:
+    folder = run_folder(configure(f"outputs={tmp_path}", *SMALL))
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(Refusal, match="not empty and holds no run"):
+        run(tmp_path, "resume=false")
+    assert (folder / "thesis.tex").exists()
+
+
+def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run(tmp_path)
+    path = run_folder(configure(f"outputs={tmp_path}", *SMALL)) / "results.json"
+    results = json.loads(path.read_text())
+    results["version"]["torch"] = "1.0"
+    path.write_text(json.dumps(results))
+    run(tmp_path)
+    assert "made with torch 1.0" in " ".join(capsys.readouterr().out.split())
+
+
+class Stop(Exception):
+    pass
+
+
+def cut_after(event: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if killed just after so many rows of one kind were written."""
+    original, seen = Journal.append, []
+
+    def append(self, name, /, **values):
+        row = original(self, name, **values)
+        seen.append(name)
+        if seen.count(event) == count and name == event:
+            raise Stop
+        return row
+
+    monkeypatch.setattr(Journal, "append", append)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(("event", "count"), [("start", 1), ("evaluated", 1), ("phase", 2), ("boundary", 2), ("evaluated", 3), ("evaluated", 4)])
+def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, event, count, tmp_path: Path, monkeypatch) -> None:
+    whole = run(tmp_path / "whole", f"learner={learner}")
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        cut_after(event, count, patch)
+        run(tmp_path / "cut", f"learner={learner}")
+    resumed = run(tmp_path / "cut", f"learner={learner}")
+    whole["config"].pop("outputs"), resumed["config"].pop("outputs")
+    assert but_what_may_differ(resumed) == but_what_may_differ(whole)
+
+
+def test_an_unfinished_run_of_another_version_goes_on_only_when_told(tmp_path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        cut_after("boundary", 1, patch)
+        run(tmp_path)
+    monkeypatch.setattr("cl_lightning.__version__", "9.9")
+    with pytest.raises(Refusal, match=r"package 0\.\d.*now 9\.9.*\n.*resume=anyway"):
+        run(tmp_path)
+    assert run(tmp_path, "resume=anyway")["accuracy_matrix"]
+
+
+def test_other_images_than_before_are_refused(tmp_path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        cut_after("boundary", 1, patch)
+        run(tmp_path)
+    monkeypatch.setattr("cl_lightning.data.streams.Stream.fingerprint", "other")
+    with pytest.raises(Refusal, match="other images"):
+        run(tmp_path)
+
+
+def test_the_folder_holds_configuration_journal_checkpoints_results_and_curves(tmp_path: Path) -> None:
+    run(tmp_path)
+    folder = run_folder(configure(f"outputs={tmp_path}", *SMALL))
+    assert folder.parent == tmp_path / "quickstart" / "finetune"
+    assert folder.name.endswith("-s0")
+    assert {p.name for p in folder.iterdir()} == {"config.yaml", "journal.jsonl", "checkpoints", "results.json", "logs.csv"}
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["task0.pt", "task1.pt", "task2.pt"]
+    assert (folder / "logs.csv").read_text().startswith("step,name,value\n")
+
+
+CHANGES = ["trainer.lr=0.5", "trainer.threads=2", "trainer.precision=bf16-mixed", "stream.tasks=4", "learner=joint", "selection=none",
+           "backbone.sizes=[7]", "data.sources.mnist.seed=1", "data=real", "trainer.evaluate=seen"]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_everything_that_can_change_a_result_changes_the_fingerprint(change: str) -> None:
+    assert fingerprint(configure(change)) != fingerprint(configure())
+
+
+@pytest.mark.parametrize("change", ["logger=none", "resume=false", "name=other", "outputs=elsewhere", "cache=/tmp", "progress=false", "trainer.log_every=5", "seed=7"])
+def test_what_cannot_change_a_result_of_a_seed_leaves_the_fingerprint(change: str) -> None:
+    assert fingerprint(configure(change)) == fingerprint(configure())
+
+
+def test_seeds_share_a_fingerprint_and_not_a_folder() -> None:
+    one, other = configure("seed=0"), configure("seed=1")
+    assert run_folder(one) != run_folder(other)
+    assert run_folder(one).name.split("-")[0] == run_folder(other).name.split("-")[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["stream.n_val=0"], "no validation data"),
+        (["stream.source=cifar10"], "not among the sources"),
+        (["stream.n_train=100000"], "only"),
+        (["selection.grid.strength=[1]"], "tunes no 'strength'"),
+        (["trainer.batch_size=0"], "at least 1"),
+        (["backbone.heads=per_task", "stream.head=single"], "per_task"),
+        (["learner.start=warm", "learner=independent"], "start=warm"),
+        (["trainer.lightning.max_steps=4"], "max_steps"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_a_sentence(overrides: list[str], says: str, tmp_path: Path) -> None:
+    plus = [("+" if o.startswith(("selection.grid.strength", "trainer.lightning.")) else "") + o for o in overrides]
+    with pytest.raises(Refusal, match=says):
+        run(tmp_path, *plus)
