@@ -116,7 +116,9 @@ def cut_after(event: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-@pytest.mark.parametrize(("event", "count"), [("start", 1), ("evaluated", 1), ("phase", 2), ("boundary", 2), ("evaluated", 3), ("evaluated", 4)])
+@pytest.mark.parametrize(
+    ("event", "count"), [("start", 1), ("evaluated", 1), ("phase", 2), ("boundary", 2), ("evaluated", 3), ("evaluated", 4)]
+)
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, event, count, tmp_path: Path, monkeypatch) -> None:
     whole = run(tmp_path / "whole", f"learner={learner}")
     with monkeypatch.context() as patch, pytest.raises(Stop):
@@ -165,7 +167,10 @@ def test_everything_that_can_change_a_result_changes_the_fingerprint(change: str
     assert fingerprint(configure(change)) != fingerprint(configure())
 
 
-@pytest.mark.parametrize("change", ["logger=none", "resume=false", "name=other", "outputs=elsewhere", "cache=/tmp", "progress=false", "trainer.log_every=5", "seed=7"])
+@pytest.mark.parametrize(
+    "change",
+    ["logger=none", "resume=false", "name=other", "outputs=elsewhere", "cache=/tmp", "progress=false", "trainer.log_every=5", "seed=7"],
+)
 def test_what_cannot_change_a_result_of_a_seed_leaves_the_fingerprint(change: str) -> None:
     assert fingerprint(configure(change)) == fingerprint(configure())
 

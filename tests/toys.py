@@ -81,4 +81,5 @@ def learn(learner: Learner, s: Stream, settings: Training | None = None, folder:
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))
     return Learned(learner, journal, matrix, engine)
 
+
 __all__ = ["Finetune", "Learned", "builder", "images", "learn", "stream", "training"]

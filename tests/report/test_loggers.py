@@ -60,7 +60,12 @@ def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_wai
     began = time.monotonic()
     overrides = [*SMALL, "logger=wandb", "logger.timeout=5", f"outputs={tmp_path / 'outputs'}"]
     result = subprocess.run(
-        [sys.executable, "-m", "cl_lightning", *overrides], capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, timeout=120
+        [sys.executable, "-m", "cl_lightning", *overrides],
+        capture_output=True,
+        text=True,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
     )
     assert result.returncode == 0, result.stderr
     said = [line for line in result.stdout.splitlines() if "offline" in line]

@@ -28,7 +28,16 @@ def test_matrix_metrics_costs_and_place_are_shown(tmp_path: Path) -> None:
     text = shown(next(tmp_path.glob("*/*/*/results.json")).parent)
     for value in results["accuracy_matrix"][-1]:
         assert f"{value:.3f}" in text
-    for word in ("average accuracy", "backward transfer", "forward transfer", "forgetting from best", "held", "flops", "executed", "results.json"):
+    for word in (
+        "average accuracy",
+        "backward transfer",
+        "forward transfer",
+        "forgetting from best",
+        "held",
+        "flops",
+        "executed",
+        "results.json",
+    ):
         assert word in text
     assert results["selected"][0]["candidate"] in text
 
