@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,27 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from cl_lightning import faults, termination
 from cl_lightning.errors import Refusal
 from cl_lightning.report.tables import show
-from cl_lightning.runs import environment, fingerprint, learner_name, run_folder, versions
+from cl_lightning.resume import changed, discard, held, open_journal, restore, stored
+from cl_lightning.runs import fingerprint, learner_name, run_folder, versions
 
 if TYPE_CHECKING:
     from cl_lightning.data.streams import Stream
     from cl_lightning.engine.settings import Training
-    from cl_lightning.journal import Journal
     from cl_lightning.learners.base import Learner
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns the mean validation accuracy, for sweepers."""
     folder = run_folder(cfg)
-    if cfg.resume is False:
-        discard(folder)
     results = folder / "results.json"
-    if results.is_file():
+    if results.is_file() and cfg.resume is not False:
         show(folder, note=changed(json.loads(results.read_text())["version"], versions(cfg)))
     else:
-        train(cfg, folder, command)
+        faults.arm(cfg.debug.fault)
+        with termination.handled(), held(folder):
+            if cfg.resume is False:
+                discard(folder)
+            train(cfg, folder, command)
         show(folder)
     chosen = [s["val_accuracy"] for s in json.loads(results.read_text())["selected"] if s["val_accuracy"] is not None]
     return sum(chosen) / len(chosen) if chosen else None
@@ -68,6 +70,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     def evaluate(learned: int) -> None:
         if journal.find("evaluated", learned=learned):
             return
+        faults.reached("evaluate")
         began = perf_counter()
         predictors = engine.drive(learner.predictors(learned), learner, stream.closed(max(learned - 1, 0)), f"predictors{learned}")
         rows = evaluator.measure(predictors, learned)
@@ -90,11 +93,11 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 tell("on_task_end", learner, task)
             with engine.costs.timed("checkpoint"):
                 state = learner.state_dict()
-                checkpoint = journal.save(f"task{index}", state)
+                saved = journal.save(f"task{index}", partial(torch.save, state))
             spent = engine.settle().plain()
-            journal.append("boundary", task=index, checkpoint=checkpoint, held=learner.held(), stored=stored(state), costs=spent)
-            for row in journal.all("phase"):
-                journal.drop(row["weights"])  # the boundary has taken its place
+            journal.append("boundary", task=index, saved=saved, held=learner.held(), stored=stored(state), costs=spent)
+            for row in journal.all("share"):
+                journal.drop(row["weights"])  # the boundary has taken their place
             evaluate(index + 1)
     finally:
         tell("on_stream_end")
@@ -157,57 +160,3 @@ def device_of(settings: Training) -> Any:
     from cl_lightning.engine.phases import new_trainer
 
     return new_trainer(settings, [], []).strategy.root_device
-
-
-def open_journal(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str]) -> Journal:
-    """A new journal, or that of an interrupted run of the same program on the same examples."""
-    from cl_lightning.journal import Journal
-
-    journal, now = Journal(folder), versions(cfg)
-    start = journal.find("start")
-    if start is None:
-        OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
-        journal.append("start", version=now, command=list(command), environment=environment(), stream=stream.fingerprint)
-        return journal
-    if start["stream"] != stream.fingerprint:
-        raise Refusal(
-            f"The interrupted run in {folder} was made on other images ({start['stream']}) than are here now ({stream.fingerprint}). "
-            "Bring those back, or start afresh with resume=false."
-        )
-    difference = changed(start["version"], now)
-    if difference and cfg.resume != "anyway":
-        raise Refusal(
-            f"The interrupted run in {folder} cannot go on: {difference}\nStart afresh with resume=false, or go on with resume=anyway."
-        )
-    return journal
-
-
-def restore(learner: Learner, journal: Journal) -> int:
-    """Load the last boundary; returns the number of tasks learned."""
-    boundaries = journal.all("boundary")
-    if boundaries:
-        learner.load_state_dict(journal.load(boundaries[-1]["checkpoint"]))
-    return len(boundaries)
-
-
-def stored(state: Any) -> int:
-    """Bytes of all tensors in a checkpoint: what ``held()`` is weighed against."""
-    from cl_lightning.learners.base import tensor_bytes
-
-    return tensor_bytes(dict(state))
-
-
-def changed(then: dict[str, str], now: dict[str, str]) -> str | None:
-    """A sentence where the program is not the one that made the run."""
-    parts = [f"{key} {then.get(key)} (now {now[key]})" for key in now if then.get(key) != now[key]]
-    return f"it was made with {', '.join(parts)}." if parts else None
-
-
-def discard(folder: Path) -> None:
-    """Remove an earlier run, and nothing that is not one."""
-    if (folder / "journal.jsonl").is_file():
-        shutil.rmtree(folder)
-    elif folder.is_dir() and any(folder.iterdir()):
-        raise Refusal(
-            f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or set outputs= to another folder."
-        )

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import cl_lightning
 
-IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug")  # cannot change a result
+IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug", "run", "from_task")  # cannot change a result
 
 
 def conf_dir() -> str:
@@ -42,10 +42,13 @@ def fingerprint(cfg: DictConfig) -> str:
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
     for key in IRRELEVANT:
         plain.pop(key, None)
-    plain["trainer"].pop("log_every", None)
+    for key in ("log_every", "checkpoint_minutes"):
+        plain["trainer"].pop(key, None)
     source = dict(plain["data"]["sources"].get(plain["stream"]["source"], {}))
     source.pop("root", None)  # where the data lie; what they are is in the stream's fingerprint
     plain["data"] = source
+    if cfg.from_task is not None:
+        plain["branched"] = [Path(str(cfg.run)).name, cfg.from_task]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
 
 

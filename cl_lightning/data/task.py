@@ -144,6 +144,7 @@ class Blocks:
     batch_size: int
     epochs: int
     block: int
+    first: int = 0  # step to begin with: a phase that goes on where it was interrupted
     _order: tuple[int, torch.Tensor] = field(default=(-1, torch.empty(0)), repr=False)
 
     @property
@@ -158,7 +159,7 @@ class Blocks:
         return -(-self.steps // self.block)
 
     def __iter__(self) -> Iterator[Block]:
-        for first in range(0, self.steps, self.block):
+        for first in range(self.first, self.steps, self.block):
             yield Block(list(self.batches(first, min(first + self.block, self.steps))))
 
     def batches(self, first: int, last: int) -> Iterator[Batch]:

@@ -13,6 +13,7 @@ import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor
 
+from cl_lightning import faults
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack, stackable
@@ -54,6 +55,7 @@ class LockStep:
         self.learner, self.phase, self.candidates, self.task, self.settings = learner, phase, candidates, task, settings
         self.head = task.head
         self.step = 0  # mini-batches taken
+        self.begun = False  # in this process
         self.first_step = 0  # of the run, before this phase: what loggers go by
         self.stacks = settings.stack and settings.precision == "32" and stackable(learner, phase)
         self.stack: Stack | None = None
@@ -100,11 +102,14 @@ class LockStep:
 
     def walk(self, block: list[Batch]) -> None:
         """One Lightning step: a block of mini-batches."""
+        faults.reached("block")
         trainer, wrapped = self.learner.trainer, self.learner.optimizers()
         assert isinstance(wrapped, LightningOptimizer)
-        if self.step == 0:
+        if not self.begun:
+            self.begun = True
             self.set_mode(training=True)
-            self.score_if_due()
+            if self.step == 0:
+                self.score_if_due()
         began, scored = perf_counter(), self.costs.seconds.get("score", 0.0)
         for batch in block:
             if not self.alive:
@@ -117,6 +122,17 @@ class LockStep:
         wrapped._on_after_step()
         if not self.alive:
             trainer.should_stop = True
+
+    def state(self) -> dict:
+        """Between blocks: all that is not weights, optimizer or learner."""
+        self.settle()
+        standings = [{**vars(standing)} for standing in self.standings]
+        return {"step": self.step, "alive": list(self.alive), "standings": standings, "costs": self.costs.plain()}
+
+    def restore(self, state: dict) -> None:
+        self.step, self.alive = state["step"], list(state["alive"])
+        self.standings = [Standing(**standing) for standing in state["standings"]]
+        self.costs = Costs(**state["costs"])
 
     # ---- one mini-batch --------------------------------------------------------------------------------------
 
@@ -203,6 +219,7 @@ class LockStep:
 
     def score(self) -> None:
         """Who improved keeps a copy of its weights; who has not for ``patience`` mini-batches leaves. The untrained candidate counts."""
+        faults.reached("score")
         with self.costs.timed("score"):
             for i, accuracy in zip(list(self.alive), self.accuracies()):
                 standing = self.standings[i]

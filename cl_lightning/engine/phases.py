@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from time import monotonic
 from typing import Any
 
 import pytorch_lightning as pl
@@ -13,9 +16,10 @@ import torch
 import torch.nn as nn
 from pytorch_lightning.loggers import Logger
 
+from cl_lightning import faults, termination
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
-from cl_lightning.engine.lockstep import LockStep, Standing
+from cl_lightning.engine.lockstep import LockStep
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal
@@ -37,7 +41,7 @@ class Engine:
     ) -> None:
         self.data, self.journal, self.settings, self.loggers, self.callbacks = data, journal, settings, list(loggers), list(callbacks)
         self.costs = Costs()  # of the open task
-        self.step = sum(row["mini_batches"] for row in journal.all("phase"))  # over all phases: what loggers go by
+        self.step = sum(row["mini_batches"] for row in journal.all("share"))  # over all phases: what loggers go by
 
     # ---- a task ----------------------------------------------------------------------------------------------
 
@@ -46,6 +50,7 @@ class Engine:
         with self.hook(learner, task.index, "on_task_start"):
             learner.on_task_start(task)
         self.drive(learner.learn(task), learner, task, f"task{task.index}")
+        faults.reached("task_end")
         with self.hook(learner, task.index, "on_task_end"):
             learner.on_task_end(task)
 
@@ -65,47 +70,42 @@ class Engine:
             except StopIteration as end:
                 return end.value
             outcome = self.outcome(learner, phase, task, where, index)
+            faults.reached("adopt")
 
     def outcome(self, learner: Learner, phase: Phase, task: Task, where: str, index: int) -> Outcome:
+        """Of a phase: read from the journal if it was finished before, else trained."""
         names = [c.name for c in phase.candidates]
         if not names or len(set(names)) < len(names):
             raise Refusal(
                 f"{type(learner).__name__} proposed the candidates {names} for task {task.index}. "
                 "A phase needs at least one, and each a name of its own."
             )
-        row = self.journal.find("phase", where=where, index=index)
-        if row is None:
-            row = self.train(learner, phase, task, where, index)
-        elif [row["name"], *row["candidates"]] != [phase.name, *names]:
+        before = next((row for row in reversed(self.journal.rows) if is_at(row, {"where": where, "index": index})), None)
+        if before is not None and [before["name"], *before["candidates"]] != [phase.name, *names]:
             raise Refusal(
                 f"{type(learner).__name__}.learn proposed {names} in phase {phase.name!r} of task {task.index}; before the restart it was "
-                f"{row['candidates']} in {row['name']!r}.\nWhat it does between yields may depend only on the learner at the task's start, "
-                "the task, earlier outcomes and rng(key). Start afresh with resume=false."
+                f"{before['candidates']} in {before['name']!r}.\nWhat it does between yields may depend only on the learner at the task's "
+                "start, the task, earlier outcomes and rng(key). Start afresh with resume=false."
             )
-        else:
-            winner = phase.candidates[row["winner"]]
-            winner.network.load_state_dict(self.journal.load(row["weights"]))
-            self.costs.add(**row["costs"])
+        row = self.journal.find("phase", where=where, index=index)
+        if row is None or not self.journal.intact(row["weights"]):
+            row = self.train(learner, phase, task, where, index)
+        winner = phase.candidates[row["winner"]]
+        winner.network.load_state_dict(self.journal.load(row["weights"]))
+        self.costs.add(**row["costs"])
         best = row["standings"][row["winner"]]
-        return Outcome(phase.candidates[row["winner"]], best["val_accuracy"], best["steps"], best["steps_to_best"])
+        return Outcome(winner, best["val_accuracy"], best["steps"], best["steps_to_best"])
 
     # ---- a phase ---------------------------------------------------------------------------------------------
 
     def train(self, learner: Learner, phase: Phase, task: Task, where: str, index: int) -> dict:
         """Train all candidates, in shares where so many do not fit at once, and record the phase."""
         size = self.settings.candidates_at_once or len(phase.candidates)
-        standings: list[Standing] = []
-        costs, mini_batches = Costs(), 0
-        for first in range(0, len(phase.candidates), size):
-            with torch.random.fork_rng(devices=[]):
-                engine = self.fit(learner, phase, phase.candidates[first : first + size], task, (learner.seed, where, index))
-                standings += engine.finish()
-            learner.engine = None
-            costs.add(**engine.costs.plain())
-            mini_batches += engine.step
-            self.step += engine.step
-        winner = best_of(standings)
-        self.costs.add(**costs.plain())
+        shares = [self.share(learner, phase, task, where, index, first, size) for first in range(0, len(phase.candidates), size)]
+        standings = [standing for share in shares for standing in share["standings"]]
+        winner, costs = best_of([standing["val_accuracy"] for standing in standings]), Costs()
+        for share in shares:
+            costs.add(**share["costs"])
         return self.journal.append(
             "phase",
             where=where,
@@ -114,25 +114,60 @@ class Engine:
             name=phase.name,
             candidates=[c.name for c in phase.candidates],
             hparams=[c.hparams for c in phase.candidates],
-            standings=[s.plain() for s in standings],
+            standings=standings,
             winner=winner,
-            weights=self.journal.save(f"{where}-phase{index}", phase.candidates[winner].network.state_dict()),
-            mini_batches=mini_batches,
+            weights=shares[winner // size]["weights"],
             costs=costs.plain(),
         )
 
-    def fit(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, key: tuple) -> LockStep:
-        """One share of a phase's candidates, through ``Trainer.fit``."""
-        s = self.settings
+    def share(self, learner: Learner, phase: Phase, task: Task, where: str, index: int, first: int, size: int) -> dict:
+        """Candidates ``first`` .. ``first + size - 1`` of a phase: what they came to, and the weights of the best of them."""
+        place = {"where": where, "index": index, "first": first}
+        named = {"name": phase.name, "candidates": [c.name for c in phase.candidates]}
+        row = self.journal.find("share", **place)
+        if row is not None and self.journal.intact(row["weights"]):
+            return row
+        candidates = phase.candidates[first : first + size]
+        with torch.random.fork_rng(devices=[]):
+            engine = self.fit(learner, phase, candidates, task, place, named)
+            standings = engine.finish()
+        learner.engine = None
+        self.step += engine.step
+        best = candidates[best_of([s.accuracy for s in standings])].network.state_dict()
+        row = self.journal.append(
+            "share",
+            **place,
+            **named,
+            standings=[s.plain() for s in standings],
+            weights=self.journal.save(f"{where}-phase{index}-{first}", partial(torch.save, best)),
+            mini_batches=engine.step,
+            costs=engine.costs.plain(),
+        )
+        for inside in self.journal.all("inside"):
+            self.journal.drop(inside["saved"])
+        return row
+
+    def fit(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, place: dict, named: dict) -> LockStep:
+        """Through ``Trainer.fit``, from the beginning or from where an earlier start was interrupted."""
+        s, key = self.settings, (learner.seed, place["where"], place["index"])
         blocks = Blocks(phase.train or task.train, key, s.batch_size, phase.epochs or s.max_epochs, s.block)
         engine = learner.engine = LockStep(learner, phase, candidates, task, s, blocks.per_epoch)
         engine.first_step = self.step
         if not engine.trains:
             engine.score_untrained()
             return engine
+        inside = next(
+            (row for row in reversed(self.journal.all("inside")) if is_at(row, place) and self.journal.intact(row["saved"])), None
+        )
+        if inside is not None:
+            blocks.first = inside["step"]
+            print(f"resumed at step {inside['step']} of {place['where']}, phase {place['index']}", file=sys.stderr)
         self.data.blocks = blocks
         learner.trying = nn.ModuleList(c.network for c in candidates)
-        new_trainer(s, self.loggers, self.callbacks).fit(learner, datamodule=self.data)
+        trainer = new_trainer(s, self.loggers, [*self.callbacks, InsideCheckpoints(self.journal, place, named, s.checkpoint_minutes)])
+        checkpoint = self.journal.place(inside["saved"]) if inside else None
+        with termination.deferred():
+            trainer.fit(learner, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         learner.trying, learner.trainer = nn.ModuleList(), None
         self.data.blocks = None
         return engine
@@ -143,14 +178,36 @@ class Engine:
         return spent
 
 
-def best_of(standings: Sequence[Standing]) -> int:
+class InsideCheckpoints(pl.Callback):
+    """Lightning's checkpoint every so many minutes and at SIGTERM, between blocks; the last two are kept."""
+
+    def __init__(self, journal: Journal, place: dict, named: dict, minutes: float) -> None:
+        self.journal, self.row, self.seconds, self.saved_at = journal, {**place, **named}, minutes * 60, monotonic()
+
+    def on_fit_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        termination.claim()  # Lightning has just put a handler of its own in place
+
+    def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
+        if termination.requested() or monotonic() - self.saved_at >= self.seconds:
+            inside = self.journal.all("inside")
+            saved = self.journal.save(f"inside{len(inside) % 2}", trainer.save_checkpoint)
+            self.journal.append("inside", **self.row, step=learner.engine.step, saved=saved)
+            self.saved_at = monotonic()
+        termination.exit_if_requested()
+
+
+def is_at(row: dict, place: dict) -> bool:
+    return all(row.get(key) == value for key, value in place.items())
+
+
+def best_of(accuracies: Sequence[float | None]) -> int:
     """The first with the highest validation accuracy; without validation there is only one to choose."""
-    if len(standings) > 1 and any(s.accuracy is None for s in standings):
+    if len(accuracies) > 1 and None in accuracies:
         raise Refusal(
-            f"{len(standings)} candidates are to be compared, but the task has no validation data to compare them on. "
+            f"{len(accuracies)} candidates are to be compared, but the task has no validation data to compare them on. "
             "Set stream.n_val above 0, or selection=none."
         )
-    return max(range(len(standings)), key=lambda i: standings[i].accuracy or 0.0)
+    return max(range(len(accuracies)), key=lambda i: accuracies[i] or 0.0)
 
 
 def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> pl.Trainer:

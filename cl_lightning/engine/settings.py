@@ -52,6 +52,7 @@ class Training:
     precision: str = "32"
     accelerator: str = "cpu"
     threads: int = 1
+    checkpoint_minutes: float = 5.0
     log_every: int = 0
     lightning: Mapping = field(default_factory=dict)
     callbacks: Sequence = ()
@@ -66,6 +67,7 @@ class Training:
         self.check("patience", lambda value: value >= 1, "must be at least 1 mini-batch, or null to train to the end")
         self.check("weight_decay", lambda value: value >= 0, "must not be negative")
         self.check("momentum", lambda value: 0 <= value < 1, "must lie in [0, 1)")
+        self.check("checkpoint_minutes", lambda value: value >= 0, "must not be negative")
         self.check("log_every", lambda value: value >= 0, "must not be negative")
         self.check("optimizer", lambda value: value in OPTIMIZERS, f"must be one of {', '.join(OPTIMIZERS)}")
         self.check("evaluate", lambda value: value in EVALUATE, f"must be one of {', '.join(EVALUATE)}")

@@ -179,6 +179,14 @@ class Learner(pl.LightningModule):
         assert self.engine is not None
         return self.engine.new_optimizer()
 
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        if self.engine is not None:
+            checkpoint["lockstep"] = self.engine.state()
+
+    def on_load_checkpoint(self, checkpoint: dict) -> None:
+        if self.engine is not None:
+            self.engine.restore(checkpoint["lockstep"])
+
     def get_extra_state(self) -> dict:
         return {"structure": self.structure(), "memory": self.memory}
 
@@ -187,7 +195,7 @@ class Learner(pl.LightningModule):
         self.memory = state["memory"]
 
 
-FINAL = ("training_step", "configure_optimizers", "get_extra_state", "set_extra_state")
+FINAL = ("training_step", "configure_optimizers", "on_save_checkpoint", "on_load_checkpoint", "get_extra_state", "set_extra_state")
 
 
 def name_of(point: dict) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cl_lightning import faults
 from cl_lightning.journal import Journal, write_whole
 from cl_lightning.metrics.accuracy_matrix import all_metrics
 
@@ -29,10 +30,11 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
         "accuracy_matrix": matrices[main],
         "metrics": metrics_of(matrices[main]),
         "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in matrices.items() if name != main},
-        "selected": [selected(row) for row in journal.all("phase")],
+        "selected": [selected(row) for row in {(row["where"], row["index"]): row for row in journal.all("phase")}.values()],
         "costs": [costs(row, rows[row["task"] + 1]) for row in journal.all("boundary")],
         "environment": start["environment"],
     }
+    faults.reached("results.write")
     with write_whole(path) as building:
         building.write_text(json.dumps(content, indent=1, allow_nan=False))
 

@@ -34,7 +34,7 @@ def lock_step(split: Split, candidates: int, folder: Path, **settings) -> None:
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
     engine = Engine(StreamDataModule(None), Journal(folder), training)  # type: ignore[arg-type]
     found = learner.candidates(task)
-    engine.fit(learner, Phase(found), found, task, (0, "benchmark", 0)).finish()
+    engine.fit(learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {}).finish()
 
 
 def interleaved(ours: Callable[[], object], *theirs: Callable[[], object], repeats: int = 7) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -173,8 +174,9 @@ def test_a_line_cut_short_by_a_kill_is_forgotten(tmp_path: Path) -> None:
 
 def test_checkpoints_are_plain_values_and_whole(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    name = journal.save("x", {"weights": torch.ones(2), "list": [1, "a", None]})
-    assert journal.load(name)["weights"].tolist() == [1, 1]
+    saved = journal.save("x", partial(torch.save, {"weights": torch.ones(2), "list": [1, "a", None]}))
+    assert journal.load(saved)["weights"].tolist() == [1, 1]
+    assert journal.intact(saved)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["x.pt"]
 
 
