@@ -87,7 +87,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     try:
         evaluate(learned)
         for index in range(learned, len(stream)):
-            with data.open(index, past=learner.needs.past_data) as task:
+            with data.open(index, past=learner.needs.past_data, to=learner) as task:
                 tell("on_task_start", learner, task)
                 engine.learn(learner, task)
                 tell("on_task_end", learner, task)
@@ -98,6 +98,9 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             journal.append("boundary", task=index, saved=saved, held=learner.held(), stored=stored(state), costs=spent)
             for row in journal.all("share"):
                 journal.drop(row["weights"])  # the boundary has taken their place
+            if cfg.debug.fresh_learner:
+                learner = build_learner(cfg, stream)
+                learner.load_state_dict(journal.load(saved))
             evaluate(index + 1)
     finally:
         tell("on_stream_end")

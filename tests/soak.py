@@ -10,9 +10,9 @@ import multiprocessing
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import torch
@@ -32,8 +32,8 @@ def comparable(results: dict) -> dict:
 
 
 def quietly(outputs: Path) -> None:
-    sys.stdout = sys.stderr = open(os.devnull, "w")
-    run(outputs, *OPTIONS)
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        run(outputs, *OPTIONS)
 
 
 def finished(outputs: Path, seconds: float | None) -> bool:

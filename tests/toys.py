@@ -75,7 +75,7 @@ def learn(learner: Learner, s: Stream, settings: Training | None = None, folder:
     evaluator = Evaluator(s, settings, torch.device("cpu"))
     matrix = [evaluator.row(learner, 0)]
     for index in range(len(s)):
-        with data.open(index, past=learner.needs.past_data) as task:
+        with data.open(index, past=learner.needs.past_data, to=learner) as task:
             engine.learn(learner, task)
         predictors = engine.drive(learner.predictors(index + 1), learner, s.closed(index), f"predictors{index + 1}")
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))

@@ -13,8 +13,10 @@ from functools import cache, cached_property
 import torch
 
 from cl_lightning.data.cache import Images, Pool
+from cl_lightning.data.lease import Lease
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.errors import Refusal
+from cl_lightning.protocol import not_for_learners
 from cl_lightning.randomness import rng
 
 
@@ -43,9 +45,11 @@ class Stream:
     def __len__(self) -> int:
         return len(self.head.owned)
 
-    def task(self, index: int, past: tuple[Task, ...] = ()) -> Task:
+    def task(self, index: int, past: tuple[Task, ...] = (), lease: Lease | None = None) -> Task:
+        """A task with its training and validation examples: for the data module, which lends them."""
+        not_for_learners("train", index)
         recipe = self.recipe(index)
-        train, val = (self.split(index, self.images.train, rows) for rows in (recipe.train, recipe.val))
+        train, val = (self.split(index, self.images.train, rows, lease) for rows in (recipe.train, recipe.val))
         return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val if len(val) else None, past)
 
     def closed(self, index: int) -> Task:
@@ -56,14 +60,15 @@ class Stream:
 
     def test(self, index: int) -> Split:
         """The test examples of a task: for the evaluator, and for nobody else."""
+        not_for_learners("test", index)
         return self.split(index, self.images.test, self.recipe(index).test)
 
-    def split(self, index: int, pool: Pool, rows: torch.Tensor) -> Split:
+    def split(self, index: int, pool: Pool, rows: torch.Tensor, lease: Lease | None = None) -> Split:
         recipe = self.recipe(index)
         x = pool.x[rows].float().div_(255)
         if recipe.permutation is not None:
             x = x.flatten(1)[:, recipe.permutation].reshape(x.shape)
-        return Split(x, recipe.outputs[pool.y[rows]], torch.full((len(rows),), index))
+        return Split(x, recipe.outputs[pool.y[rows]], torch.full((len(rows),), index), lease)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -8,7 +8,9 @@ from functools import cached_property
 
 import torch
 
+from cl_lightning.data.lease import Lease
 from cl_lightning.errors import Refusal
+from cl_lightning.protocol import ProtocolError
 from cl_lightning.randomness import Key, rng
 
 HEAD_MODES = ("single", "domain", "multi_test", "multi_train_test")
@@ -58,20 +60,57 @@ class Head:
         return logits.masked_fill(foreign, -torch.inf)
 
 
-@dataclass(frozen=True)
 class Split:
-    """Examples: x (n, channels, height, width) in [0, 1], y (n,) output numbers, task (n,) the task each belongs to."""
+    """Examples: x (n, channels, height, width) in [0, 1], y (n,) output numbers, task (n,) the task each belongs to.
 
-    x: torch.Tensor
-    y: torch.Tensor
-    task: torch.Tensor
+    What a task lends is closed with it, and raises from then on.
+    """
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor, lease: Lease | None = None) -> None:
+        self._parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = (x, y, task)
+        self._length = len(y)
+        self._lease = lease
+        if lease is not None:
+            lease.watch(x, y, task)
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if self._parts is None:
+            raise ProtocolError(
+                "the data of a task that is closed were read.",
+                "Read them between on_task_start and on_task_end; keep what you need later in self.memory, where it is counted.",
+            )
+        return self._parts
+
+    @property
+    def x(self) -> torch.Tensor:
+        return self.parts[0]
+
+    @property
+    def y(self) -> torch.Tensor:
+        return self.parts[1]
+
+    @property
+    def task(self) -> torch.Tensor:
+        return self.parts[2]
 
     def __len__(self) -> int:
-        return len(self.y)
+        return self._length
+
+    def close(self) -> None:
+        self._parts = None
+
+    def gather(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Copies of some rows: x, y, task. They are lent no longer than the rest."""
+        taken = tuple(part.index_select(0, rows) for part in self.parts)
+        if self._lease is not None:
+            self._lease.watch(*taken)
+        return taken
 
     @classmethod
     def union(cls, splits: Sequence[Split]) -> Split:
-        return cls(*(torch.cat([getattr(split, part) for split in splits]) for part in ("x", "y", "task")))
+        x, y, task = (torch.cat(parts) for parts in zip(*(split.parts for split in splits)))
+        return cls(x, y, task)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All examples in their own order, for scoring and evaluation."""
@@ -168,7 +207,7 @@ class Blocks:
             epoch, index = divmod(first, self.per_epoch)
             count = min(last - first, self.per_epoch - index)
             rows = self.order(epoch)[index * self.batch_size : (index + count) * self.batch_size]
-            parts = (getattr(self.split, part).index_select(0, rows).split(self.batch_size) for part in ("x", "y", "task"))
+            parts = (part.split(self.batch_size) for part in self.split.gather(rows))
             for offset, (x, y, task) in enumerate(zip(*parts)):
                 yield Batch(x, y, task, (*self.key, first + offset), epoch, index + offset, self.per_epoch)
             first += count

@@ -25,6 +25,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, Phases
 from cl_lightning.metrics.costs import Costs
+from cl_lightning.protocol import running
 from cl_lightning.randomness import seeded
 
 
@@ -57,7 +58,8 @@ class Engine:
     @contextmanager
     def hook(self, learner: Learner, *key: object) -> Iterator[None]:
         """Around the learner's own code between phases: what it costs is counted, what it draws depends on the key."""
-        with self.costs.measured("hooks"), seeded(learner.seed, *key):
+        name = key[-1] if isinstance(key[-1], str) else "learn"
+        with self.costs.measured("hooks"), seeded(learner.seed, *key), running(learner, name):
             yield
 
     def drive(self, phases: Phases, learner: Learner, task: Task, where: str) -> Any:
@@ -166,7 +168,7 @@ class Engine:
         learner.trying = nn.ModuleList(c.network for c in candidates)
         trainer = new_trainer(s, self.loggers, [*self.callbacks, InsideCheckpoints(self.journal, place, named, s.checkpoint_minutes)])
         checkpoint = self.journal.place(inside["saved"]) if inside else None
-        with termination.deferred():
+        with termination.deferred(), running(learner, "training"):
             trainer.fit(learner, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         learner.trying, learner.trainer = nn.ModuleList(), None
         self.data.blocks = None

@@ -13,6 +13,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics import AccuracyMatrix
+from cl_lightning.protocol import ProtocolError, running
 from cl_lightning.randomness import seeded
 
 KEPT_BYTES = 1 << 30  # test tensors kept in memory between evaluations; the rest is made again
@@ -53,7 +54,8 @@ class Evaluator:
         given = task if predictor.needs.task_id_at_test else None
         head, numbers = self.stream.head, []
         for x in test.x.split(self.settings.eval_batch_size):
-            logits = predictor(x.to(self.device), given)
+            with running(predictor, "forward"):
+                logits = self.logits(predictor, x.to(self.device), given, task)
             if logits.shape != (len(x), head.outputs):
                 raise Refusal(
                     f"{type(predictor).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} images; this stream has "
@@ -62,6 +64,20 @@ class Evaluator:
             numbers.append((head.mask(logits, task) if head.masks_test else logits).argmax(1).cpu())
         return torch.cat(numbers)
 
+    def logits(self, predictor: Learner, x: torch.Tensor, given: int | None, task: int) -> torch.Tensor:
+        """What the predictor says, knowing no more than it declared."""
+        try:
+            return predictor(x, given)
+        except ProtocolError:
+            raise
+        except Exception as reason:
+            if given is not None or not works(predictor, x, task):
+                raise
+            raise ProtocolError(
+                f"it works only when told which task the images are from ({type(reason).__name__}: {reason}), and did not declare so.",
+                "Declare it: needs = Needs(task_id_at_test=True). The card will say that predictions need the task's number.",
+            ) from reason
+
     def test(self, task: int) -> Split:
         """A task's test examples, the latest used of them kept in memory."""
         split = self._kept.pop(task, None) or self.stream.test(task)
@@ -69,3 +85,12 @@ class Evaluator:
         while len(self._kept) > 1 and sum(s.x.nbytes for s in self._kept.values()) > KEPT_BYTES:
             self._kept.popitem(last=False)
         return split
+
+
+def works(predictor: Learner, x: torch.Tensor, task: int) -> bool:
+    """Whether it predicts when told the task."""
+    try:
+        predictor(x, task)
+    except Exception:
+        return False
+    return True

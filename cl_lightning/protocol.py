@@ -1,0 +1,42 @@
+"""The rules of continual learning, enforced: while a learner's code runs, nothing may be looked at but what it was lent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cl_lightning.errors import Refusal
+
+_running: list[tuple[str, str]] = []  # learner and hook, the innermost last
+
+
+class ProtocolError(Refusal):
+    """A learner looked at what it may not see. Names the learner, the hook it was in, and the remedy."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        learner, hook = _running[-1] if _running else ("Code outside of a learner", "")
+        super().__init__(f"{learner}{'.' * bool(hook)}{hook}: {what}\n{remedy}")
+
+
+@contextmanager
+def running(learner: object, hook: str) -> Iterator[None]:
+    """Inside, code of a learner runs."""
+    _running.append((type(learner).__name__, hook))
+    try:
+        yield
+    finally:
+        _running.pop()
+
+
+def not_for_learners(split: str, task: int) -> None:
+    """Streams make examples for the data module and the evaluator, not for a learner that found its way to one."""
+    if _running and split == "test":
+        raise ProtocolError(
+            f"the test data of task {task} were asked for.",
+            "Only the evaluator sees test data. Choose by task.val; the evaluator reports.",
+        )
+    if _running:
+        raise ProtocolError(
+            f"the data of task {task} were asked for from the stream.",
+            "Use the task that was handed to the hook; keep what you need of past tasks in self.memory, where it is counted.",
+        )
