@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import warnings
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -13,9 +16,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import faults, termination
 from cl_lightning.errors import Refusal
+from cl_lightning.ranges import check_keys
 from cl_lightning.report.tables import show
-from cl_lightning.resume import changed, discard, held, open_journal, restore, stored
-from cl_lightning.runs import fingerprint, learner_name, run_folder, versions
+from cl_lightning.resume import changed, discard, held, open_journal, restore
+from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, versions
 
 if TYPE_CHECKING:
     from cl_lightning.data.streams import Stream
@@ -48,10 +52,12 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
     from cl_lightning.evaluation.evaluator import Evaluator
-    from cl_lightning.report.loggers import open_loggers
+    from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
-    settings = Training(**OmegaConf.to_container(cfg.trainer, resolve=True))  # type: ignore[arg-type]
+    plain: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    check_keys(plain, [field.name for field in fields(Training)], "trainer")
+    settings = Training(**plain)
     torch.set_num_threads(settings.threads)
     stream = build_stream(cfg)
     learner = build_learner(cfg, stream)
@@ -95,21 +101,27 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 state = learner.state_dict()
                 saved = journal.save(f"task{index}", partial(torch.save, state))
             spent = engine.settle().plain()
-            journal.append("boundary", task=index, saved=saved, held=learner.held(), stored=stored(state), costs=spent)
+            keeps, stored = learner.held(), journal.place(saved).stat().st_size
+            weigh(learner, keeps, stored, len(state))
+            journal.append("boundary", task=index, saved=saved, held=keeps, stored=stored, costs=spent)
             for row in journal.all("share"):
                 journal.drop(row["weights"])  # the boundary has taken their place
             if cfg.debug.fresh_learner:
                 learner = build_learner(cfg, stream)
                 learner.load_state_dict(journal.load(saved))
             evaluate(index + 1)
+    except BaseException:
+        close_loggers(loggers, "failed")
+        raise
     finally:
         tell("on_stream_end")
-        for logger in loggers:
-            logger.finalize("success")
+    close_loggers(loggers, "success")
     write_results(
         folder / "results.json",
         journal,
-        config=OmegaConf.to_container(cfg, resolve=True),
+        name=cfg.name,
+        config=relevant(cfg),
+        needs=asdict(learner.needs),
         fingerprint=fingerprint(cfg),
         learner=learner_name(cfg),
         seed=cfg.seed,
@@ -127,35 +139,79 @@ def build_stream(cfg: DictConfig) -> Stream:
             f"stream.source={source} is not among the sources of this data configuration: {', '.join(cfg.data.sources)}. "
             "Choose one of these, or data=real."
         )
-    images = open_images(source, partial_of(cfg.data.sources[source])(), cfg.cache)
-    return partial_of(cfg.stream, "name", "source")(images=images)
+    images = open_images(source, partial_of(cfg.data.sources[source], f"data.sources.{source}")(), cfg.cache)
+    return partial_of(cfg.stream, "stream", "name", "source")(images=images)
 
 
 def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     """The learner, with the networks that it may build and the grid that it may choose from."""
-    from hydra.utils import get_class
-
+    from cl_lightning.learners.base import Learner
     from cl_lightning.selection.grid import check_grid, grid_points
 
-    learner: Any = get_class(cfg.learner._target_)
-    build = partial(partial_of(cfg.backbone), input_shape=stream.images.shape, head=stream.head)
+    learner: Any = partial_of(cfg.learner, "learner", "name").func
+    if not (isinstance(learner, type) and issubclass(learner, Learner)):
+        raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
+    build = partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.images.shape, head=stream.head)
     grid: Any = OmegaConf.to_container(cfg.selection.grid, resolve=True)
     check_grid(grid, learner.tunes, learner.__name__)
-    return partial_of(cfg.learner, "name")(build=build, grid=grid_points(grid), seed=cfg.seed)
+    if "momentum" in grid and cfg.trainer.optimizer == "adam":
+        raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
+    return partial_of(cfg.learner, "learner", "name")(build=build, grid=grid_points(grid), seed=cfg.seed)
 
 
 def build_callbacks(cfg: DictConfig) -> list:
     from cl_lightning.report.progress import ProgressDisplay
 
-    return [partial_of(callback)() for callback in cfg.trainer.callbacks] + [ProgressDisplay()] * bool(cfg.progress)
+    return [partial_of(callback, "trainer.callbacks")() for callback in cfg.trainer.callbacks] + [ProgressDisplay()] * bool(cfg.progress)
 
 
-def partial_of(node: DictConfig, *but: str) -> Any:
+def partial_of(node: DictConfig, path: str, *but: str) -> Any:
     """What ``_target_`` names, waiting to be called with the rest: so that it raises its own errors, and gets objects as they are."""
+    from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
     plain: Any = OmegaConf.to_container(node, resolve=True)
-    return instantiate({key: value for key, value in plain.items() if key not in but}, _partial_=True, _convert_="all")
+    try:
+        made = instantiate({key: value for key, value in plain.items() if key not in but}, _partial_=True, _convert_="all")
+    except InstantiationException as reason:
+        raise Refusal(
+            f"{path}._target_={plain.get('_target_')} cannot be imported: {str(reason.__cause__ or reason).splitlines()[0]}\n"
+            "Check its spelling, and run the command where Python finds the module (python -m adds the current folder)."
+        ) from reason
+    known = accepted(made.func)
+    if known is not None:
+        check_keys(made.keywords, list(known), path)
+        for name in sorted(name for name, required in known.items() if required and name not in (*made.keywords, *HANDED)):
+            raise Refusal(f"{path}.{name} is missing: {plain['_target_']} cannot do without it.")
+    return made
+
+
+HANDED = ("images", "input_shape", "head", "build", "grid", "seed", "folder", "run")  # by this program
+
+
+def accepted(function: Any) -> dict[str, bool] | None:
+    """The keyword arguments of a function or class, its bases' included, and which it requires; None where it takes any."""
+    names: dict[str, bool] = {}
+    for each in function.__mro__ if isinstance(function, type) else (function,):
+        own = each.__dict__.get("__init__") if isinstance(function, type) else each
+        if own is None:
+            continue
+        parameters = inspect.signature(own).parameters.values()
+        named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
+        names = {p.name: p.default is p.empty for p in named} | names
+        if not any(p.kind == p.VAR_KEYWORD for p in parameters):
+            return names
+    return None
+
+
+def weigh(learner: Learner, held: dict[str, int], stored: int, tensors: int) -> None:
+    """Say so where a learner stores more than it declares to hold (5 % and what a file needs for its names aside)."""
+    declared = sum(held.values())
+    if stored > 1.05 * declared + 4096 + 1024 * tensors:
+        warnings.warn(
+            f"{type(learner).__name__}.held() declares {declared} bytes, but its checkpoint has {stored}. Add what is missing to held().",
+            stacklevel=2,
+        )
 
 
 def device_of(settings: Training) -> Any:

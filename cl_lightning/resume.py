@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
@@ -129,10 +129,3 @@ def changed(then: dict[str, str], now: dict[str, str]) -> str | None:
     """A sentence where the program is not the one that made the run."""
     parts = [f"{key} {then.get(key)} (now {now[key]})" for key in now if then.get(key) != now[key]]
     return f"it was made with {', '.join(parts)}." if parts else None
-
-
-def stored(state: Any) -> int:
-    """Bytes of all tensors in a checkpoint: what ``held()`` is weighed against."""
-    from cl_lightning.learners.base import tensor_bytes
-
-    return tensor_bytes(dict(state))

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import cl_lightning
 
-IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug", "run", "from_task")  # cannot change a result
+IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug", "run", "from_task")
 
 
 def conf_dir() -> str:
@@ -39,17 +39,32 @@ def fingerprint(cfg: DictConfig) -> str:
     """A hash of everything that can change a result but the seed, so that runs which differ in their seed alone share it."""
     cfg = cfg.copy()
     cfg.seed = "any"
+    plain = relevant(cfg)
+    source = plain["data"]["sources"].get(plain["stream"]["source"], {})
+    plain["data"] = {**source, "files": files_of(cfg, source)}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def relevant(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration, resolved, without what cannot change a result: places, looks, and where curves go."""
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
     for key in IRRELEVANT:
         plain.pop(key, None)
     for key in ("log_every", "checkpoint_minutes"):
         plain["trainer"].pop(key, None)
-    source = dict(plain["data"]["sources"].get(plain["stream"]["source"], {}))
-    source.pop("root", None)  # where the data lie; what they are is in the stream's fingerprint
-    plain["data"] = source
+    for place in (plain["data"], *plain["data"].get("sources", {}).values()):
+        place.pop("root", None)
     if cfg.from_task is not None:
         plain["branched"] = [Path(str(cfg.run)).name, cfg.from_task]
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+    return plain
+
+
+def files_of(cfg: DictConfig, source: dict[str, Any]) -> list[list]:
+    """Names and sizes of a source's local files: other data under the same name are another run."""
+    root = cfg.data.get("root")
+    if not root or "folder" not in source:
+        return []
+    return [[file.name, file.stat().st_size] for file in sorted((Path(root).expanduser() / source["folder"]).glob("**/*.parquet"))]
 
 
 def versions(cfg: DictConfig) -> dict[str, str]:

@@ -25,12 +25,6 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def comparable(results: dict) -> dict:
-    results = but_what_may_differ(results)
-    results["config"].pop("outputs")
-    return results
-
-
 def quietly(outputs: Path) -> None:
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         run(outputs, *OPTIONS)
@@ -57,7 +51,7 @@ def main() -> int:
     kills = runs = identical = resumed = 0
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["CL_LIGHTNING_CACHE"] = str(Path(scratch) / "cache")
-        expected = comparable(run(Path(scratch) / "whole", *OPTIONS))
+        expected = but_what_may_differ(run(Path(scratch) / "whole", *OPTIONS))
         began = time.monotonic()
         assert finished(Path(scratch) / "timing", None)
         duration = time.monotonic() - began
@@ -65,7 +59,7 @@ def main() -> int:
             outputs = Path(scratch) / str(runs)
             while kills < options.kills and not finished(outputs, instants.uniform(0.05, 0.6 * duration)):
                 kills += 1
-            results = comparable(run(outputs, *OPTIONS))
+            results = but_what_may_differ(run(outputs, *OPTIONS))
             runs += 1
             identical += results == expected
             journal = next(outputs.glob("*/*/*/journal.jsonl")).read_text()

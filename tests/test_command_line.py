@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -22,10 +23,21 @@ def block(after: str, language: str) -> str:
     return re.search(rf"```{language}\n(.*?)```", README.partition(after)[2], re.DOTALL)[1]
 
 
+NO_NETWORK = """
+import socket
+def refuse(*_, **__):
+    raise AssertionError("the network was asked for")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+"""
+
+
 @pytest.mark.slow
 def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"} | {"PYTHONPATH": path}
     began = time.monotonic()
-    result = command(f"outputs={tmp_path}")
+    result = command(f"outputs={tmp_path}", env=environment)
     assert time.monotonic() - began < 60
     results = json.loads(next(tmp_path.glob("*/*/*/results.json")).read_text())
     assert len(results["stream"]["tasks"]) >= 3

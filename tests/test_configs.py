@@ -47,7 +47,7 @@ SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_runs_with_every_learner(name: str, learner: str, tmp_path: Path) -> None:
     results = run(tmp_path, f"+experiment={name}", f"learner={learner}", "progress=false", *SMALLER, small=False)
-    assert results["config"]["name"] == name
+    assert results["name"] == name
 
 
 @pytest.mark.parametrize("head", ["single", "multi_test", "multi_train_test", "domain"])

@@ -29,7 +29,8 @@ def test_results_follow_their_documented_schema(learner: str, stream: str, tmp_p
     assert [len(row) for row in results["accuracy_matrix"]] == [3] * 4
     assert len(results["costs"]) == 3
     for cost in results["costs"]:
-        assert sum(cost["held"].values()) == cost["checkpoint"]
+        held = sum(cost["held"].values())
+        assert held < cost["checkpoint"] < 1.05 * held + 4096 + 1024 * 40
         assert cost["flops"] >= cost["flops_executed"] > 0
 
 
@@ -40,7 +41,6 @@ def test_the_same_seed_gives_the_same_results_wherever_they_lie(learner: str, tm
     one = run(tmp_path / "one", *options)
     torch.manual_seed(2)
     other = run(tmp_path / "other", *options)
-    one["config"].pop("outputs"), other["config"].pop("outputs")
     assert but_what_may_differ(one) == but_what_may_differ(other)
     assert run(tmp_path / "third", *options, "seed=1")["accuracy_matrix"] != one["accuracy_matrix"]
 
@@ -125,7 +125,6 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, even
         cut_after(event, count, patch)
         run(tmp_path / "cut", f"learner={learner}")
     resumed = run(tmp_path / "cut", f"learner={learner}")
-    whole["config"].pop("outputs"), resumed["config"].pop("outputs")
     assert but_what_may_differ(resumed) == but_what_may_differ(whole)
 
 

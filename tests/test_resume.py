@@ -43,13 +43,6 @@ def in_a_child(function: Callable[[], object]) -> int:
     return child.exitcode
 
 
-def comparable(results: dict) -> dict:
-    results = but_what_may_differ(results)
-    for key in ("outputs", "debug"):
-        results["config"].pop(key, None)
-    return results
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
     """Results of the uninterrupted run."""
@@ -57,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
 
     def results(*overrides: str) -> dict:
         if overrides not in known:
-            known[overrides] = comparable(run(tmp_path_factory.mktemp("whole"), *FRAGILE, *overrides))
+            known[overrides] = but_what_may_differ(run(tmp_path_factory.mktemp("whole"), *FRAGILE, *overrides))
         return known[overrides]
 
     return results
@@ -77,7 +70,7 @@ def test_killed_at_a_named_point(point: str, count: int, tmp_path: Path, whole, 
     results = run(tmp_path, *FRAGILE)
     if point == "block" and count > 1:
         assert "resumed at step" in capfd.readouterr().err
-    assert comparable(results) == whole()
+    assert but_what_may_differ(results) == whole()
     assert sorted(p.name for p in (folder_of(tmp_path) / "checkpoints").iterdir()) == ["task0.pt", "task1.pt"]
 
 
@@ -92,7 +85,7 @@ def test_killed_again_and_again_inside_a_phase(learner: str, extra: str, tmp_pat
         assert kills < 60, "no progress is made between kills"
     assert kills >= 2
     assert "resumed at step" in capfd.readouterr().err
-    assert comparable(run(tmp_path, *FRAGILE, *options)) == whole(*options)
+    assert but_what_may_differ(run(tmp_path, *FRAGILE, *options)) == whole(*options)
 
 
 def interrupted(tmp_path: Path, fault: str = "block:8") -> Path:
@@ -121,7 +114,7 @@ def test_a_damaged_newest_checkpoint_is_noticed_and_the_one_before_it_used(damag
     with pytest.warns(UserWarning, match="going back to the checkpoint before it"):
         results = run(tmp_path, *FRAGILE)
     assert f"resumed at step {inside[-2]['step']}" in capfd.readouterr().err
-    assert comparable(results) == whole()
+    assert but_what_may_differ(results) == whole()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -130,7 +123,7 @@ def test_a_damaged_boundary_is_learned_again(damage, fault: str, tmp_path: Path,
     folder = interrupted(tmp_path, fault)
     damage(sorted((folder / "checkpoints").glob("task?.pt"))[-1])
     with pytest.warns(UserWarning, match="going back"):
-        assert comparable(run(tmp_path, *FRAGILE)) == whole()
+        assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
 
 
 @pytest.mark.parametrize("line", [0, 2, -1])
@@ -144,7 +137,7 @@ def test_a_damaged_line_of_the_journal_takes_away_only_what_follows(damage, line
     path.write_bytes(b"".join(lines))
     cut_short = line == -1 and damage is truncate  # as by a kill: nothing to warn of
     with nullcontext() if cut_short else pytest.warns(UserWarning, match="damaged in line"):
-        assert comparable(run(tmp_path, *FRAGILE)) == whole()
+        assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
 
 
 class Malicious:
@@ -207,7 +200,7 @@ def test_sigterm_before_training_exits_143_and_the_command_goes_on(tmp_path: Pat
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
-    assert comparable(run(tmp_path, *FRAGILE)) == whole()
+    assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
 
 
 def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cl_lightning.data.task import Blocks, Task
 
 
 class StreamDataModule(pl.LightningDataModule):
-    """Replays a stream to ``Trainer.fit``, task after task. Holds no test data."""
+    """Replays a stream to ``Trainer.fit``, task after task. Lends training and validation data; test data are the evaluator's."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__()

@@ -14,13 +14,13 @@ from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor
 
 from cl_lightning import faults
-from cl_lightning.data.task import Batch, Split, Task
+from cl_lightning.data.task import Batch, Blocks, Split, Task
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack, stackable
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
-from cl_lightning.metrics.flops import Calls, flops_of
-from cl_lightning.randomness import seed_default_generators, seed_of
+from cl_lightning.metrics.flops import Calls
+from cl_lightning.randomness import Key, seed_default_generators, seed_of
 
 
 @dataclass
@@ -51,11 +51,12 @@ class LockStep:
     draws depends on (seed, task, phase, step, hook) only, and no tensor is written by two of them.
     """
 
-    def __init__(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, settings: Training, per_epoch: int) -> None:
+    def __init__(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, settings: Training, blocks: Blocks) -> None:
         self.learner, self.phase, self.candidates, self.task, self.settings = learner, phase, candidates, task, settings
         self.head = task.head
         self.step = 0  # mini-batches taken
         self.begun = False  # in this process
+        self.scored_at = -1
         self.first_step = 0  # of the run, before this phase: what loggers go by
         self.stacks = settings.stack and settings.precision == "32" and stackable(learner, phase)
         self.stack: Stack | None = None
@@ -64,7 +65,8 @@ class LockStep:
         self.alive = list(range(len(candidates)))
         self.patience = phase.patience if phase.patience is not None else settings.patience
         self.val: Split | None = phase.val or task.val
-        self.every = settings.score_every or per_epoch
+        self.every = settings.score_every or blocks.per_epoch
+        self.key = blocks.key  # (seed, task, phase)
         self.loss: Callable[[Candidate, Batch], Tensor] = phase.loss or learner.loss
         self.extends, self.shares, self.edits, self.follows = (
             getattr(type(learner), name) is not getattr(Learner, name) for name in ("extend", "shared", "after_backward", "after_step")
@@ -72,6 +74,8 @@ class LockStep:
         self.costs = Costs()
         self._work: dict[tuple, Work] = {}
         self._taken: Counter = Counter()
+        self._agreed: dict[tuple, bool] = {}  # by shape of mini-batch: whether the stack has the bits of separate networks
+        self._seed: tuple[tuple, int] = ((), 0)
         self._scoring: Work | None = None
         self.parameters = [p for c in candidates for p in c.network.parameters()]
 
@@ -127,10 +131,16 @@ class LockStep:
         """Between blocks: all that is not weights, optimizer or learner."""
         self.settle()
         standings = [{**vars(standing)} for standing in self.standings]
-        return {"step": self.step, "alive": list(self.alive), "standings": standings, "costs": self.costs.plain()}
+        return {
+            "step": self.step,
+            "scored_at": self.scored_at,
+            "alive": list(self.alive),
+            "standings": standings,
+            "costs": self.costs.plain(),
+        }
 
     def restore(self, state: dict) -> None:
-        self.step, self.alive = state["step"], list(state["alive"])
+        self.step, self.scored_at, self.alive = state["step"], state["scored_at"], list(state["alive"])
         self.standings = [Standing(**standing) for standing in state["standings"]]
         self.costs = Costs(**state["costs"])
 
@@ -139,6 +149,7 @@ class LockStep:
     def take(self, batch: Batch, optimizer: torch.optim.Optimizer) -> None:
         learner, living = self.learner, [self.candidates[i] for i in self.alive]
         if self.extends:
+            self.seed(batch.key, "extend")
             batch = learner.extend(batch)
         for p in self.parameters:
             p.grad = None  # None, not 0: who has left or has no share in this batch is neither stepped nor decayed
@@ -157,11 +168,11 @@ class LockStep:
         if self.follows:
             with torch.no_grad():
                 for c in living:
-                    self.seed(batch, "after_step")
+                    self.seed(batch.key, "after_step")
                     learner.after_step(c, batch)
 
     def share(self, batch: Batch) -> None:
-        self.seed(batch, "shared")
+        self.seed(batch.key, "shared")
         with torch.no_grad():
             batch.shared = self.computed(self.learner.shared, batch)
 
@@ -169,22 +180,37 @@ class LockStep:
         if not self.stacks:
             for c in living:
                 self.learn_from(c, batch)
-            return
-        self.stack = self.stack or Stack(living)
-        log_p = self.stack.learn_from(batch.x, batch.y, lambda logits: self.learner.in_training(logits, batch))
-        for k, c in enumerate(living):
-            if self.logs_losses:
-                self.log_loss(c, torch.nn.functional.nll_loss(log_p[k], batch.y))
-            self.edit(c, batch)
+        elif batch.x.shape not in self._agreed:
+            for c in living:
+                self.differentiate(c, batch)
+            self.stack = self.stack or Stack(living)
+            self._agreed[batch.x.shape] = self.stack.agrees(batch.x, batch.y, self.masked(batch))
+            for c in living:
+                self.edit(c, batch)
+        elif self._agreed[batch.x.shape] and self.stack is not None:
+            log_p = self.stack.learn_from(batch.x, batch.y, self.masked(batch))
+            for k, c in enumerate(living):
+                if self.logs_losses:
+                    self.log_loss(c, torch.nn.functional.nll_loss(log_p[k], batch.y))
+                self.edit(c, batch)
+        else:
+            for c in living:
+                self.learn_from(c, batch)
+
+    def masked(self, batch: Batch) -> Callable[[Tensor], Tensor]:
+        return lambda logits: self.learner.in_training(logits, batch)
 
     def learn_from(self, c: Candidate, batch: Batch) -> None:
-        self.seed(batch, "loss")
+        self.differentiate(c, batch)
+        self.edit(c, batch)
+
+    def differentiate(self, c: Candidate, batch: Batch) -> None:
+        self.seed(batch.key, "loss")
         loss = self.computed(self.loss, c, batch)
         if loss.requires_grad:
             loss.backward()
         if self.logs_losses:
             self.log_loss(c, loss)
-        self.edit(c, batch)
 
     @property
     def logs_losses(self) -> bool:
@@ -195,7 +221,7 @@ class LockStep:
 
     def edit(self, c: Candidate, batch: Batch) -> None:
         if self.edits:
-            self.seed(batch, "after_backward")
+            self.seed(batch.key, "after_backward")
             self.learner.after_backward(c, batch)
 
     def computed(self, hook: Callable, *arguments: object) -> Any:
@@ -206,8 +232,11 @@ class LockStep:
         with torch.autocast(self.learner.device.type, dtype=torch.bfloat16):
             return hook(*arguments)
 
-    def seed(self, batch: Batch, hook: str) -> None:
-        seed_default_generators(seed_of(*batch.key, hook), self.learner.device)
+    def seed(self, key: Key, hook: str) -> None:
+        """Before each hook: the same for all candidates."""
+        if self._seed[0] != (full := (*key, hook)):
+            self._seed = full, seed_of(*full)
+        seed_default_generators(self._seed[1], self.learner.device)
 
     # ---- scoring on validation data --------------------------------------------------------------------------
 
@@ -220,6 +249,7 @@ class LockStep:
     def score(self) -> None:
         """Who improved keeps a copy of its weights; who has not for ``patience`` mini-batches leaves. The untrained candidate counts."""
         faults.reached("score")
+        self.scored_at = self.step
         with self.costs.timed("score"):
             for i, accuracy in zip(list(self.alive), self.accuracies()):
                 standing = self.standings[i]
@@ -251,18 +281,20 @@ class LockStep:
         if self.phase.score is not None:
             scores = []
             for i in self.alive:
+                self.seed((*self.key, self.step), "score")
                 scores.append(self.phase.score(self.candidates[i], val))
                 if calls and work:
                     work.own[i] = calls.take()
             return scores
         for batch in val.batches(self.settings.eval_batch_size):
             batch = batch.to(self.learner.device)
+            batch.key = (*self.key, self.step, *batch.key)
             if self.shares:
                 self.share(batch)
                 if calls and work:
                     work.shared += calls.take()
             for i in self.alive:
-                self.seed(batch, "logits")
+                self.seed(batch.key, "logits")
                 logits = self.computed(self.learner.logits, self.candidates[i], batch)
                 if self.head.masks_test:
                     logits = self.head.mask(logits, batch.task)
@@ -292,23 +324,31 @@ class LockStep:
         if self.stack is not None:
             self.stack.release()
             self.stack = None
+            self._agreed.clear()
 
     # ---- the end ---------------------------------------------------------------------------------------------
 
-    def finish(self) -> list[Standing]:
-        """Restore every candidate to its best; without early stopping the last weights stay, and are scored once."""
+    def score_last(self) -> None:
+        """At the end of training, while Lightning still has everything on its device: whoever was not scored at this step is."""
         self.settle()
         self.unstack()
+        if self.val is None or not self.alive or self.scored_at == self.step:
+            return
+        if self.patience is not None:
+            self.score()
+            return
+        for i, accuracy in zip(self.alive, self.accuracies()):  # without early stopping the last weights stay
+            self.standings[i] = Standing(accuracy, self.step, self.step)
+
+    def finish(self) -> list[Standing]:
+        """Restore every candidate to its best weights."""
         for i in self.alive:
             self.standings[i].steps = self.step
-        if self.val is not None and self.patience is None:
-            for i, accuracy in zip(self.alive, self.accuracies()):
-                self.standings[i] = Standing(accuracy, self.step, self.step)
         for c, standing in zip(self.candidates, self.standings):
             if standing.weights is not None:
                 c.network.load_state_dict(standing.weights)
                 standing.weights = None
-        self.set_mode(training=False)
+            c.network.eval()
         return self.standings
 
     @property
@@ -324,14 +364,9 @@ class LockStep:
             if self.shares:
                 self.share(batch)
                 seen.shared = calls.take()
-            if self.stacks:
-                self.learn_all(living, batch)
-                own = {i: flops_of(c.network, (batch.x, batch.task), backward=True) for i, c in zip(self.alive, living)}
-                seen.own = {i: flops + calls.total // len(living) for i, flops in own.items()}
-            else:
-                for i, c in zip(self.alive, living):
-                    self.learn_from(c, batch)
-                    seen.own[i] = calls.take()
+            for i, c in zip(self.alive, living):
+                self.learn_from(c, batch)
+                seen.own[i] = calls.take()
 
     def settle(self) -> None:
         """Multiply what each shape costs by how often it was taken since the set of living candidates last changed."""

@@ -15,6 +15,7 @@ import pytorch_lightning as pl
 import torch
 import torch.nn as nn
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from cl_lightning import faults, termination
 from cl_lightning.data.module import StreamDataModule
@@ -48,10 +49,13 @@ class Engine:
 
     def learn(self, learner: Learner, task: Task) -> None:
         """Boundary to boundary. After a kill the last boundary is loaded and this is called again."""
+        learner.head = task.head
+        learner.eval()  # a resumed learner is in no other mode than one that went on
         with self.hook(learner, task.index, "on_task_start"):
             learner.on_task_start(task)
         self.drive(learner.learn(task), learner, task, f"task{task.index}")
         faults.reached("task_end")
+        learner.eval()
         with self.hook(learner, task.index, "on_task_end"):
             learner.on_task_end(task)
 
@@ -94,6 +98,7 @@ class Engine:
             row = self.train(learner, phase, task, where, index)
         winner = phase.candidates[row["winner"]]
         winner.network.load_state_dict(self.journal.load(row["weights"]))
+        winner.network.eval()
         self.costs.add(**row["costs"])
         best = row["standings"][row["winner"]]
         return Outcome(winner, best["val_accuracy"], best["steps"], best["steps_to_best"])
@@ -102,6 +107,7 @@ class Engine:
 
     def train(self, learner: Learner, phase: Phase, task: Task, where: str, index: int) -> dict:
         """Train all candidates, in shares where so many do not fit at once, and record the phase."""
+        self.check_validation(phase, task)
         size = self.settings.candidates_at_once or len(phase.candidates)
         shares = [self.share(learner, phase, task, where, index, first, size) for first in range(0, len(phase.candidates), size)]
         standings = [standing for share in shares for standing in share["standings"]]
@@ -121,6 +127,21 @@ class Engine:
             weights=shares[winner // size]["weights"],
             costs=costs.plain(),
         )
+
+    def check_validation(self, phase: Phase, task: Task) -> None:
+        """Whatever compares or stops needs validation data: said before training, not after."""
+        if phase.val is not None or task.val is not None or phase.score is not None:
+            return
+        if len(phase.candidates) > 1:
+            raise Refusal(
+                f"{len(phase.candidates)} candidates are to be compared, but the task has no validation data to compare them on. "
+                "Set stream.n_val above 0, or selection=none."
+            )
+        if phase.patience is not None or self.settings.patience is not None:
+            raise Refusal(
+                "Early stopping needs validation data, and the task has no validation data. "
+                "Set stream.n_val above 0, or trainer.patience=null to train to the end."
+            )
 
     def share(self, learner: Learner, phase: Phase, task: Task, where: str, index: int, first: int, size: int) -> dict:
         """Candidates ``first`` .. ``first + size - 1`` of a phase: what they came to, and the weights of the best of them."""
@@ -153,7 +174,7 @@ class Engine:
         """Through ``Trainer.fit``, from the beginning or from where an earlier start was interrupted."""
         s, key = self.settings, (learner.seed, place["where"], place["index"])
         blocks = Blocks(phase.train or task.train, key, s.batch_size, phase.epochs or s.max_epochs, s.block)
-        engine = learner.engine = LockStep(learner, phase, candidates, task, s, blocks.per_epoch)
+        engine = learner.engine = LockStep(learner, phase, candidates, task, s, blocks)
         engine.first_step = self.step
         if not engine.trains:
             engine.score_untrained()
@@ -197,6 +218,9 @@ class InsideCheckpoints(pl.Callback):
             self.saved_at = monotonic()
         termination.exit_if_requested()
 
+    def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
+        learner.engine.score_last()
+
 
 def is_at(row: dict, place: dict) -> bool:
     return all(row.get(key) == value for key, value in place.items())
@@ -204,11 +228,6 @@ def is_at(row: dict, place: dict) -> bool:
 
 def best_of(accuracies: Sequence[float | None]) -> int:
     """The first with the highest validation accuracy; without validation there is only one to choose."""
-    if len(accuracies) > 1 and None in accuracies:
-        raise Refusal(
-            f"{len(accuracies)} candidates are to be compared, but the task has no validation data to compare them on. "
-            "Set stream.n_val above 0, or selection=none."
-        )
     return max(range(len(accuracies)), key=lambda i: accuracies[i] or 0.0)
 
 
@@ -221,7 +240,17 @@ def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Ca
                 f"trainer.callbacks holds {type(callback).__name__}, which looks at one model a step, while the engine trains several. "
                 "Use trainer.patience for early stopping; checkpoints are kept by the run itself."
             )
-    return pl.Trainer(
+    try:
+        return pl.Trainer(**arguments(settings, loggers, callbacks))
+    except (TypeError, MisconfigurationException) as reason:
+        raise Refusal(
+            f"Lightning makes no Trainer of trainer.accelerator={settings.accelerator} and trainer.lightning={dict(settings.lightning)}: "
+            f"{str(reason).splitlines()[0]}\nCheck these two keys."
+        ) from reason
+
+
+def arguments(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> dict[str, Any]:
+    return dict(
         max_epochs=1,
         accelerator=settings.accelerator,
         devices=1,

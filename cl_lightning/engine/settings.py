@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from cl_lightning.errors import Refusal
-
-OPTIMIZERS = ("adam", "sgd")
-PRECISIONS = ("32", "bf16-mixed")
-EVALUATE = ("all", "seen", "final")
+from cl_lightning.ranges import check_value
 
 REFUSED = {
     "precision": "set trainer.precision (32 or bf16-mixed): 16-mixed has one loss scaler for all candidates",
@@ -24,6 +19,10 @@ REFUSED = {
     "max_epochs": "set trainer.max_epochs: each phase is one pass of Lightning's loop",
     "max_steps": "set trainer.max_epochs: Lightning's steps are blocks",
     "enable_checkpointing": "the run's journal keeps checkpoints",
+    "accelerator": "set trainer.accelerator",
+    "num_sanity_val_steps": "the engine scores candidates itself",
+    "enable_progress_bar": "set progress: one line shows stream, task and candidates",
+    "enable_model_summary": "a phase trains several networks; results.json has their costs",
     "devices": "one device a run for now",
     "logger": "choose a logger with logger=csv, wandb or none",
     "callbacks": "list callbacks under trainer.callbacks",
@@ -60,30 +59,9 @@ class Training:
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", str(self.precision))
         object.__setattr__(self, "score_at", tuple(self.score_at))
-        for key in ("max_epochs", "batch_size", "eval_batch_size", "block", "threads", "score_every", "candidates_at_once"):
-            self.check(key, lambda value: value >= 1, "must be at least 1")
-        self.check("lr", lambda value: value > 0, "must be positive")
-        self.check("clip", lambda value: value > 0, "must be positive, or null for none")
-        self.check("patience", lambda value: value >= 1, "must be at least 1 mini-batch, or null to train to the end")
-        self.check("weight_decay", lambda value: value >= 0, "must not be negative")
-        self.check("momentum", lambda value: 0 <= value < 1, "must lie in [0, 1)")
-        self.check("checkpoint_minutes", lambda value: value >= 0, "must not be negative")
-        self.check("log_every", lambda value: value >= 0, "must not be negative")
-        self.check("optimizer", lambda value: value in OPTIMIZERS, f"must be one of {', '.join(OPTIMIZERS)}")
-        self.check("evaluate", lambda value: value in EVALUATE, f"must be one of {', '.join(EVALUATE)}")
-        self.check(
-            "precision",
-            lambda value: value in PRECISIONS,
-            f"must be one of {', '.join(PRECISIONS)}: 16-mixed would share one loss scaler among all candidates",
-        )
+        for key, value in vars(self).items():
+            check_value(f"trainer.{key}", value)
         if self.momentum and self.optimizer == "adam":
             raise Refusal("trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0.")
         for key in sorted(set(self.lightning) & set(REFUSED)):
             raise Refusal(f"trainer.lightning.{key} would work against the engine; {REFUSED[key]}.")
-
-    def check(self, key: str, right: Callable[[Any], bool], requirement: str) -> None:
-        value = getattr(self, key)
-        if value is None:
-            return
-        if (isinstance(value, float) and math.isnan(value)) or not right(value):
-            raise Refusal(f"trainer.{key}={value} {requirement}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 import torch
@@ -11,27 +12,34 @@ from torch import Tensor
 from cl_lightning.backbones.mlp import MLP
 from cl_lightning.learners.base import Candidate, Learner, Phase
 
+NARROWEST = 64  # units: products of smaller matrices take other ways alone than in a batch
+
 
 def stackable(learner: Learner, phase: Phase) -> bool:
-    """Decided by architecture and loss, never by how many candidates there are: alone or in company, the arithmetic is the same.
+    """Whether to try: layers of one shape, wide enough, without dropout, all of them trained, and the loss that of ``Learner``.
 
-    Layers of one shape, without dropout, all of them trained; the loss is that of ``Learner``.
+    The stack must have the bits of separate networks, so that nobody's depend on their company. That is tried at the first
+    mini-batch of every shape (``agrees``), and takes MKL's strict reproducibility: without it, bits depend on addresses.
     """
+    if not torch.backends.mkl.is_available() or not os.environ.get("MKL_CBWR", "").endswith(",STRICT"):
+        return False
     own = (getattr(type(learner), name) is not getattr(Learner, name) for name in ("loss", "logits"))
     if phase.loss is not None or any(own):
         return False
     layers = [linears(c.network) for c in phase.candidates]
     shapes = {tuple(layer.weight.shape for layer in of_one) for of_one in layers if of_one}
-    return all(layers) and len(shapes) == 1 and all(p.requires_grad for c in phase.candidates for p in c.network.parameters())
+    wide = all(layer.out_features >= NARROWEST for of_one in layers for layer in of_one[:-1])
+    return all(layers) and wide and len(shapes) == 1 and all(p.requires_grad for c in phase.candidates for p in c.network.parameters())
 
 
 def linears(network: nn.Module) -> list[nn.Linear]:
     """The layers of a network that is nothing but linear layers with ReLU between them; else none."""
     if not isinstance(network, MLP) or type(network).forward is not MLP.forward:
         return []
-    layers = [m for m in network.modules() if isinstance(m, nn.Linear)]
-    plain = all(isinstance(m, nn.Flatten | nn.Linear | nn.ReLU) for m in (*network.trunk, network.head))
-    return layers if plain else []
+    modules = (*network.trunk, network.head)
+    plain = all(type(m) in (nn.Flatten, nn.Linear, nn.ReLU) and not m._forward_hooks and not m._forward_pre_hooks for m in modules)
+    layers = [m for m in modules if isinstance(m, nn.Linear)]
+    return layers if plain and all(layer.bias is not None for layer in layers) else []
 
 
 class Stack:
@@ -70,9 +78,19 @@ class Stack:
         delta = torch.zeros_like(log_p).scatter_(2, y.expand(n, b)[..., None], -1 / b)
         delta = torch.ops.aten._log_softmax_backward_data(delta, log_p, 2, log_p.dtype)
         for k in range(len(self.layers) - 1, -1, -1):
-            weights, biases = torch.bmm(delta.mT, inputs[k]).unbind(), delta.sum(1).unbind()
-            for layer, weight, bias in zip(self.layers[k], weights, biases):
-                layer.weight.grad, layer.bias.grad = weight, bias
+            weights = torch.bmm(delta.mT, inputs[k]).unbind()
+            for layer, weight, own in zip(self.layers[k], weights, delta.unbind()):
+                layer.weight.grad, layer.bias.grad = weight, own.sum(0)  # one by one: a sum over all adds in another order
             if k:
                 delta = torch.ops.aten.threshold_backward(torch.bmm(delta, self.weights[k]), inputs[k], 0)
         return log_p
+
+    def agrees(self, x: Tensor, y: Tensor, seen_by_loss: Callable[[Tensor], Tensor]) -> bool:
+        """Whether this mini-batch gets the very gradients that the networks have now, from a pass of each by itself."""
+        parameters = [p for of_all in self.layers for layer in of_all for p in (layer.weight, layer.bias)]
+        separate = [p.grad for p in parameters]
+        self.learn_from(x, y, seen_by_loss)
+        same = all(g is not None and p.grad is not None and torch.equal(p.grad, g) for p, g in zip(parameters, separate))
+        for p, g in zip(parameters, separate):
+            p.grad = g
+        return same

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 
 import torch
@@ -24,7 +23,7 @@ class Evaluator:
 
     def __init__(self, stream: Stream, settings: Training, device: torch.device) -> None:
         self.stream, self.settings, self.device = stream, settings, device
-        self._kept: OrderedDict[int, Split] = OrderedDict()
+        self._kept: dict[int, Split] = {}
 
     def asked(self, learned: int) -> range:
         """The tasks that ``trainer.evaluate`` wants measured after learning so many."""
@@ -46,6 +45,7 @@ class Evaluator:
                 test = self.test(task)
                 with seeded(predictor.seed, "evaluate", learned, task):
                     matrix.update(self.predict(predictor, test, task), test.y, learned, task)
+        predictor.cpu()  # where it is between phases
         row = (matrix.right / matrix.total)[learned].tolist()
         return [None if value != value else value for value in row]
 
@@ -79,11 +79,12 @@ class Evaluator:
             ) from reason
 
     def test(self, task: int) -> Split:
-        """A task's test examples, the latest used of them kept in memory."""
-        split = self._kept.pop(task, None) or self.stream.test(task)
-        self._kept[task] = split
-        while len(self._kept) > 1 and sum(s.x.nbytes for s in self._kept.values()) > KEPT_BYTES:
-            self._kept.popitem(last=False)
+        """A task's test examples, as many of them kept in memory as fit."""
+        if task in self._kept:
+            return self._kept[task]
+        split = self.stream.test(task)
+        if sum(s.x.nbytes for s in (*self._kept.values(), split)) <= KEPT_BYTES:
+            self._kept[task] = split  # the first stay: tasks are tested in turn, so the latest would always be the wrong ones
         return split
 
 

@@ -12,7 +12,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.data.task import Batch, Split, Task
+from cl_lightning.data.task import Batch, Head, Split, Task
+from cl_lightning.errors import Refusal
 from cl_lightning.randomness import seeded
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Needs:
     """What a learner cannot do without. It is given nothing that it does not declare."""
 
     task_id_at_test: bool = False  # forward gets the task's number
-    past_data: bool = False  # task.past: breaks the rules of continual learning, and is reported so
+    past_data: bool = False  # task.past: breaks the rules of continual learning; in results.json under `needs`
 
 
 @dataclass(eq=False)
@@ -93,6 +94,7 @@ class Learner(pl.LightningModule):
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
         self.trying = nn.ModuleList()  # the networks in training, so that Lightning moves and checkpoints them
         self.engine: LockStep | None = None
+        self.head: Head | None = None  # of the stream, from the first task on
 
     # ---- what papers are about -------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Learner(pl.LightningModule):
 
     def held(self) -> dict[str, int]:
         """Bytes of everything it keeps, by name."""
-        bytes_of = {"parameters": sum(p.nbytes for p in self.parameters()), "buffers": sum(b.nbytes for b in self.buffers())}
+        bytes_of = {"parameters": tensor_bytes(list(self.parameters())), "buffers": tensor_bytes(list(self.buffers()))}
         return {**bytes_of, **{f"memory.{name}": tensor_bytes(value) for name, value in self.memory.items()}}
 
     def structure(self) -> dict:
@@ -166,10 +168,23 @@ class Learner(pl.LightningModule):
 
     def in_training(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The logits that the loss may see in this stream's head mode."""
-        head = self.engine.head if self.engine else None
-        return head.mask(logits, batch.task) if head is not None and head.masks_training else logits
+        return self.head.mask(logits, batch.task) if self.head is not None and self.head.masks_training else logits
 
     # ---- Lightning's own hooks: final ------------------------------------------------------------------------
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in FINAL:
+            if name in vars(cls):
+                raise Refusal(
+                    f"{cls.__name__} overrides {name}, which is the engine's: several candidates share a Lightning step.\n"
+                    "Override loss, logits, after_backward or after_step instead; the README lists all hooks."
+                )
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Learner:
+        """Memory goes where parameters go."""
+        self.memory = mapped(fn, self.memory)
+        return super()._apply(fn, recurse)
 
     def training_step(self, block: Any, block_index: int) -> None:
         assert self.engine is not None
@@ -208,11 +223,23 @@ def name_of(point: dict) -> str:
 
 
 def tensor_bytes(value: Any) -> int:
-    """Bytes of all tensors in nested plain values."""
+    """Bytes of the memory behind all tensors in nested plain values: a view counts for all that it keeps alive."""
+    storages: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    mapped(note, value)
+    return sum(storages.values())
+
+
+def mapped(fn: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """Nested plain values with every tensor replaced by ``fn`` of it."""
     if isinstance(value, torch.Tensor):
-        return value.nbytes
+        return fn(value)
     if isinstance(value, dict):
-        return sum(map(tensor_bytes, value.values()))
+        return {key: mapped(fn, part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return sum(map(tensor_bytes, value))
-    return 0
+        return type(value)(mapped(fn, part) for part in value)
+    return value

@@ -109,8 +109,8 @@ class AccuracyMatrix(Metric):
 
     >>> metric = AccuracyMatrix(tasks=2)
     >>> metric.update(preds=torch.tensor([0, 1, 1, 1]), target=torch.tensor([0, 1, 0, 1]), learned=1, task=0)
-    >>> metric.compute()[1]
-    tensor([0.7500,    nan])
+    >>> metric.compute()[1].tolist()
+    [0.75, nan]
     """
 
     full_state_update = False
@@ -130,7 +130,7 @@ class AccuracyMatrix(Metric):
         self.total[learned, task] += len(target)
 
     def compute(self) -> Tensor:
-        R = (self.right / self.total).float()
+        R = self.right / self.total
         return R if self.of is None else self.of(R)
 
 

@@ -36,7 +36,7 @@ class Calls:
     def __enter__(self) -> Calls:
         self._hooks = [
             register_module_forward_pre_hook(self._before),
-            register_module_forward_hook(self._after, always_call=True),
+            register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
         ]
         return self
 
@@ -52,16 +52,17 @@ class Calls:
     def _before(self, module: nn.Module, arguments: tuple) -> None:
         self._depth += not Calls.counting
 
-    def _after(self, module: nn.Module, arguments: tuple, output: object) -> None:
+    def _after(self, module: nn.Module, arguments: tuple, named: dict, output: object) -> None:
         if Calls.counting:
             return
         self._depth -= 1
         if self._depth == 0:
-            self.total += flops_of(module, arguments, backward=torch.is_grad_enabled())
+            self.total += flops_of(module, arguments, torch.is_grad_enabled(), named)
 
 
-def flops_of(module: nn.Module, arguments: tuple, backward: bool) -> int:
+def flops_of(module: nn.Module, arguments: tuple, backward: bool, named: dict[str, Any] | None = None) -> int:
     """Operations of one call of ``module``, and of the backward pass through it to whatever requires a gradient."""
+    named = named or {}
     tensors = list(module.named_parameters()) + list(module.named_buffers())
     key = (
         type(module),
@@ -69,23 +70,37 @@ def flops_of(module: nn.Module, arguments: tuple, backward: bool) -> int:
         module.training,
         backward,
         tuple((name, tuple(t.shape), t.requires_grad) for name, t in tensors),
-        tuple((tuple(a.shape), a.requires_grad) if isinstance(a, torch.Tensor) else repr(a) for a in arguments),
+        tuple(map(signature, arguments)),
+        tuple((name, signature(value)) for name, value in named.items()),
     )
     if key not in _COUNTED:
         Calls.counting = True
         try:
-            _COUNTED[key] = count(module, dict(tensors), arguments, backward)
+            _COUNTED[key] = count(module, dict(tensors), arguments, named, backward)
         finally:
             Calls.counting = False
     return _COUNTED[key]
 
 
-def count(module: nn.Module, tensors: dict[str, torch.Tensor], arguments: tuple, backward: bool) -> int:
+def signature(value: Any) -> object:
+    return (tuple(value.shape), value.requires_grad) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def count(module: nn.Module, tensors: dict[str, torch.Tensor], arguments: tuple, named: dict, backward: bool) -> int:
+    """On meta; on copies of the real tensors where the module looks at numbers or at constants that are no buffers."""
+    try:
+        state = {name: torch.empty_like(t, device="meta", requires_grad=t.requires_grad) for name, t in tensors.items()}
+        return run_counted(module, state, tuple(map(on_meta, arguments)), {k: on_meta(v) for k, v in named.items()}, backward)
+    except Exception:
+        state = {name: t.detach().clone().requires_grad_(t.requires_grad) for name, t in tensors.items()}
+        return run_counted(module, state, tuple(map(detached, arguments)), {k: detached(v) for k, v in named.items()}, backward)
+
+
+def run_counted(module: nn.Module, state: dict, arguments: tuple, named: dict, backward: bool) -> int:
     from torch.utils.flop_counter import FlopCounterMode
 
-    state = {name: torch.empty_like(t, device="meta", requires_grad=t.requires_grad) for name, t in tensors.items()}
     with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward), torch.random.fork_rng(devices=[]):
-        output = functional_call(module, state, tuple(on_meta(a) for a in arguments))
+        output = functional_call(module, state, arguments, named)
         if backward:
             for tensor in (t for t in flat_tensors(output) if t.requires_grad):
                 tensor.sum().backward(retain_graph=True)
@@ -97,6 +112,10 @@ def on_meta(value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     return torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
+
+
+def detached(value: Any) -> Any:
+    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
 def flat_tensors(value: Any) -> list[torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +15,17 @@ def open_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> list[Logger]
     """The logger that ``conf/logger/*.yaml`` names by ``_target_``, called with the run's folder and configuration."""
     if cfg.get("_target_") is None:
         return []
-    from hydra.utils import instantiate
+    from cl_lightning.experiment import partial_of
 
-    return [instantiate(cfg, _partial_=True, _convert_="all")(folder=folder, run=OmegaConf.to_container(run, resolve=True))]
+    return [partial_of(cfg, "logger")(folder=folder, run=OmegaConf.to_container(run, resolve=True))]
+
+
+def close_loggers(loggers: Sequence[Logger], status: str) -> None:
+    """At the end of the run; Lightning's ``finalize`` comes after every phase."""
+    for logger in loggers:
+        logger.finalize(status)
+        if isinstance(logger, WandbLogger):
+            logger.experiment.finish(exit_code=0 if status == "success" else 1)
 
 
 class RunLogger(Logger):
@@ -30,9 +38,8 @@ class RunLogger(Logger):
 
 
 class CSVLogger(RunLogger):
-    """``logs.csv``: one line a value, appended, so that a resumed run keeps what it had.
-
-    Lightning's own writes a new file at each start.
+    """``logs.csv``: one line a value, appended, so that a resumed run keeps what it had. The mini-batches between the last
+    checkpoint and a kill are logged twice: of equal steps and names, the last counts. (Lightning's own starts a new file each time.)
     """
 
     def __init__(self, folder: Path, run: dict) -> None:

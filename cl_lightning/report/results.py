@@ -20,16 +20,16 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
     """Put together what the journal holds of a finished run."""
     start = journal.all("start")[0]
     rows = {row["learned"]: row for row in journal.all("evaluated")}
-    matrices = matrices_of([rows[learned]["rows"] for learned in sorted(rows)])
-    main = next(iter(matrices))
+    in_order = [rows[learned]["rows"] for learned in sorted(rows)]
+    main, others = [next(iter(row.values())) for row in in_order], matrices_of(in_order)
     content = {
         "schema": SCHEMA,
         "version": start["version"],
         "command": start["command"],
         **known,
-        "accuracy_matrix": matrices[main],
-        "metrics": metrics_of(matrices[main]),
-        "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in matrices.items() if name != main},
+        "accuracy_matrix": main,
+        "metrics": metrics_of(main),
+        "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
         "selected": [selected(row) for row in {(row["where"], row["index"]): row for row in journal.all("phase")}.values()],
         "costs": [costs(row, rows[row["task"] + 1]) for row in journal.all("boundary")],
         "environment": start["environment"],
@@ -40,8 +40,8 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
 
 
 def matrices_of(rows: list[dict[str, list[float | None]]]) -> dict[str, list[list[float | None]]]:
-    """One matrix a predictor; a predictor that was not there at some row has nulls in it."""
-    names = dict.fromkeys(name for row in reversed(rows) for name in row)
+    """One matrix a named predictor; a predictor that was not there at some row has nulls in it."""
+    names = dict.fromkeys(name for row in rows for name in row if name)
     tasks = len(next(iter(rows[-1].values())))
     return {name: [row.get(name, [None] * tasks) for row in rows] for name in names}
 

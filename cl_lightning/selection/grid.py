@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cl_lightning.errors import Refusal
+from cl_lightning.ranges import check_value
 
 OPTIMIZER_KEYS = ("lr", "weight_decay", "momentum")
 
@@ -38,6 +39,8 @@ def dimension(name: str, given: Any) -> list[Any]:
         given = [given]
     if not given:
         raise Refusal(f"selection.grid.{name} is empty: there is nothing to choose from. Give at least one value.")
+    for value in given:
+        check_value(f"trainer.{name}", value, f"selection.grid.{name}")
     return list(given)
 
 

@@ -30,16 +30,17 @@ from tests.benchmarks.engine import HEAD, MLP, examples, interleaved, lock_step
 class Row:
     work: str
     measured: float
-    at_most: float
+    at_most: float | None  # None: for information
     unit: str = "x"
     fused: float | None = None  # the same against a bare loop with torch's fused optimizer kernels
 
     @property
     def met(self) -> bool:
-        return self.measured <= self.at_most
+        worst = self.measured if self.fused is None else max(self.measured, self.fused)
+        return self.at_most is None or worst <= self.at_most
 
 
-def training(candidates: int, batch_size: int, optimizer: str, at_most: float, repeats: int) -> Row:
+def training(candidates: int, batch_size: int, optimizer: str, at_most: float | None, repeats: int, stack: bool = True) -> Row:
     split, epochs = examples(4000), 2
 
     def loops(fused: bool) -> None:
@@ -49,9 +50,10 @@ def training(candidates: int, batch_size: int, optimizer: str, at_most: float, r
             bare.train(network, opt, split.x, split.y, batch_size, epochs)
 
     with tempfile.TemporaryDirectory() as folder:
-        ours = partial(lock_step, split, candidates, Path(folder), max_epochs=epochs, batch_size=batch_size, optimizer=optimizer)
+        settings = {"max_epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "stack": stack}
+        ours = partial(lock_step, split, candidates, Path(folder), **settings)
         mine, default, fused = interleaved(ours, partial(loops, False), partial(loops, True), repeats=repeats)
-    work = f"{candidates} candidate{'s in lock-step' * (candidates > 1)}, batch {batch_size}, {optimizer}"
+    work = f"{candidates} candidate{'s in lock-step' * (candidates > 1)}, batch {batch_size}, {optimizer}" + ", not stacked" * (not stack)
     return Row(work, mine / default, at_most, fused=mine / fused)
 
 
@@ -101,13 +103,17 @@ def main() -> None:
         training(1, 64, "sgd", 1.10, n),
         training(8, 10, "adam", 0.60, n),
         training(8, 10, "sgd", 0.90, n),
+        training(1, 10, "adam", None, n, stack=False),
+        training(1, 64, "sgd", None, n, stack=False),
+        training(8, 10, "adam", None, n, stack=False),
         evaluation(n),
         *default_run(n),
     ]
     print("| work (MLP 784-100-100-10) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |")
     for row in rows:
         fused = f"{row.fused:.2f}x" if row.fused is not None else ""
-        print(f"| {row.work} | {row.at_most:g} {row.unit} | {row.measured:.2f} {row.unit}{'' if row.met else ' (missed)'} | {fused} |")
+        limit = f"{row.at_most:g} {row.unit}" if row.at_most is not None else ""
+        print(f"| {row.work} | {limit} | {row.measured:.2f} {row.unit}{'' if row.met else ' (missed)'} | {fused} |")
     if options.json:
         options.json.write_text(json.dumps([{**asdict(row), "met": row.met} for row in rows], indent=1))
 

@@ -94,7 +94,7 @@ def test_real_data_have_their_published_numbers(name: str, real_data: str, cache
 
     with initialize_config_dir(conf_dir(), version_base="1.3"):
         source = compose("config", ["data=real", f"data.root={real_data}"]).data.sources[name]
-    images = open_images(name, partial_of(source)(), cache_folder)
+    images = open_images(name, partial_of(source, f"data.sources.{name}")(), cache_folder)
     assert images.train.x.shape == (60_000, 1, 28, 28)
     assert images.test.x.shape == (10_000, 1, 28, 28)
     assert images.test.y.bincount(minlength=10).sum() == 10_000

@@ -38,7 +38,7 @@ class TryAll(Finetune):
 def everything(grid: list[dict], **options: object) -> dict:
     s = toys.stream(tasks=3)
     network = {"dropout": 0.3} if options.pop("dropout", True) else {}
-    learner = TryAll(keep="lr=0.01", build=builder(s, **network), grid=grid, seed=0)
+    learner = TryAll(keep="lr=0.01", build=builder(s, (64, 64), **network), grid=grid, seed=0)
     learned = learn(learner, s, training(max_epochs=8, patience=14, **options))
     return {
         (*key, name, learned.standing(key[0])[key[1]]["steps"]): value
@@ -79,7 +79,7 @@ def test_shares_blocks_and_stacks_do_not_change_a_bit(options: dict, dropout: bo
 
 def test_stacked_networks_own_their_weights_again_afterwards() -> None:
     s = toys.stream(tasks=1)
-    learner = TryAll(keep="lr=0.01", build=builder(s), grid=GRID, seed=0)
+    learner = TryAll(keep="lr=0.01", build=builder(s, (64, 64)), grid=GRID, seed=0)
     learn(learner, s, training(patience=5))
     for p in learner.network.parameters():
         assert p.untyped_storage().nbytes() == p.nbytes, "a slice of the stack would be saved whole"
@@ -343,3 +343,180 @@ def test_weights_of_candidates_are_in_lightnings_own_checkpoint(tmp_path: Path) 
     learn(finetune(grid=[{"lr": 0.1}, {"lr": 0.2}]), toys.stream(tasks=1), training(), callbacks=[Save()])
     checkpoint = torch.load(tmp_path / "inside.ckpt", weights_only=True)
     assert {name.split(".")[1] for name in checkpoint["state_dict"] if name.startswith("trying.")} == {"0", "1"}
+
+
+# ---- at the shapes of real use -----------------------------------------------------------------------------------------
+
+
+def mnist_like(n: int = 120):
+    from cl_lightning.data.cache import Images, Pool
+    from cl_lightning.data.streams import permuted
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 255, (n, 1, 28, 28), generator=generator, dtype=torch.uint8)
+    pool = Pool(x, (x[:, 0, 14, 14] // 26).long())
+    return permuted(Images("noise", tuple("0123456789"), pool, pool, "noise"), seed=0, tasks=1, n_train=100, n_val=0, n_test=None)
+
+
+@pytest.mark.parametrize("sizes", [(5, 5), (33, 17), (100, 100), (7,), (64, 65), (100,), ()])
+@pytest.mark.parametrize("batch_size", [10, 33, 64])
+def test_stacked_and_alone_and_separate_give_the_same_bits(sizes: tuple, batch_size: int) -> None:
+    s, grid = mnist_like(), [{"lr": 0.001 * (i + 1)} for i in range(5)]
+
+    def ends(points: list[dict], stack: bool) -> list[torch.Tensor]:
+        learner = TryAll(keep="lr=0.001", build=builder(s, sizes), grid=points, seed=0)
+        learner.candidates = lambda task: [Candidate(f"lr={p['lr']}", learner.fresh(0), p) for p in points]
+        learner.adopt = lambda c, task: None
+        learner.keep = f"lr={points[0]['lr']}"
+        settings = training(max_epochs=2, batch_size=batch_size, stack=stack, evaluate="final")
+        val = s.task(0).train
+        learner.learn = lambda task: keep_all(learner, task, val)
+        learn(learner, s, settings)
+        return [flat_state(learner.tried[0, f"lr={p['lr']}"]) for p in points]
+
+    together, separate = ends(grid, True), ends(grid, False)
+    for i, point in enumerate(grid):
+        assert torch.equal(together[i], separate[i]), f"stacked network {i} has other bits than by itself"
+        assert torch.equal(together[i], ends([point], True)[0]), f"network {i} depends on its company"
+
+
+def keep_all(learner: TryAll, task, val):
+    candidates = learner.candidates(task)
+    yield Phase(candidates, val=val)
+    for c in candidates:
+        learner.tried[task.index, c.name] = {name: value.clone() for name, value in c.network.state_dict().items()}
+
+
+def flat_state(state: dict) -> torch.Tensor:
+    return torch.cat([value.flatten() for value in state.values()])
+
+
+def test_nothing_is_stacked_where_its_bits_are_not_assured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cl_lightning.engine.stack import stackable
+
+    wide = finetune(sizes=(64,))
+    phase = Phase(wide.candidates(None))
+    assert stackable(wide, phase)
+    assert not stackable(finetune(), Phase(finetune().candidates(None))), "too narrow"
+    with monkeypatch.context() as patch:
+        patch.setenv("MKL_CBWR", "AVX2")
+        assert not stackable(wide, phase)
+
+
+class CosineLinear(nn.Linear):
+    def forward(self, x):
+        return F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1))
+
+
+@pytest.mark.parametrize("change", ["subclass", "hook", "no bias", "frozen", "dropout", "own loss"])
+def test_networks_that_are_more_than_linear_layers_are_not_stacked(change: str) -> None:
+    from cl_lightning.engine.stack import stackable
+
+    learner = finetune(Norms if change != "own loss" else Dtypes, sizes=(64, 64))
+    network = learner.network
+    if change == "subclass":
+        network.head = CosineLinear(64, 4)
+    elif change == "hook":
+        network.head.register_forward_hook(lambda *_: None)
+    elif change == "no bias":
+        network.head = nn.Linear(64, 4, bias=False)
+    elif change == "frozen":
+        network.head.weight.requires_grad_(False)
+    elif change == "dropout":
+        network.trunk.add_module("drop", nn.Dropout(0.1))
+    assert not stackable(learner, Phase(learner.candidates(None)))
+    if change != "own loss":
+        assert stackable(finetune(Norms, sizes=(64, 64)), Phase(finetune(Norms, sizes=(64, 64)).candidates(None)))
+
+
+class Draws(Finetune):
+    """Draws from torch's default generator wherever it can."""
+
+    def on_task_start(self, task):
+        self.memory["noise"] = torch.rand(3)
+
+    def extend(self, batch):
+        rows = torch.randint(len(batch), (4,))
+        return batch.cat(batch.x[rows], batch.y[rows], batch.task[rows])
+
+    def loss(self, c, batch):
+        return super().loss(c, batch) * (1 + torch.rand(()))
+
+    def logits(self, c, batch):
+        return super().logits(c, batch) + 0.1 * torch.randn(len(batch), 4)
+
+
+@pytest.mark.parametrize("patience", [None, 8])
+def test_draws_in_any_hook_depend_on_seed_and_step_and_not_on_global_state(patience) -> None:
+    ends = []
+    for global_seed in (1, 2):
+        torch.manual_seed(global_seed)
+        ends.append(one_task(finetune(Draws), patience=patience, max_epochs=4).weights)
+    assert torch.equal(*ends)
+
+
+def test_a_score_of_its_own_draws_the_same_alone_and_in_company() -> None:
+    class Noisy(Finetune):
+        def learn(self, task):
+            best = yield Phase(self.candidates(task), score=lambda c, val: torch.rand(()).item(), patience=1000)
+            self.adopt(best.candidate, task)
+
+    together = one_task(finetune(Noisy, grid=[{"lr": 0.01}, {"lr": 0.02}])).standing(0)
+    alone = one_task(finetune(Noisy, grid=[{"lr": 0.02}])).standing(0)
+    assert together["lr=0.02"] == alone["lr=0.02"]
+
+
+@pytest.mark.parametrize("options", [{"score_every": 1000}, {"score_at": [], "score_every": 1000}])
+def test_the_last_mini_batch_is_always_scored(options: dict) -> None:
+    standing = one_task(finetune(), patience=10_000, max_epochs=6, **options).standing(0)["default"]
+    assert standing["steps_to_best"] == standing["steps"] == 36
+
+
+def test_memory_goes_where_parameters_go() -> None:
+    learner = finetune()
+    learner.memory = {"x": torch.ones(2), "more": [(torch.ones(1), 3)]}
+    learner.double()
+    assert learner.memory["x"].dtype == learner.memory["more"][0][0].dtype == torch.float64
+    assert learner.memory["more"][0][1] == 3
+    learner.to("meta")
+    assert learner.memory["x"].is_meta
+
+
+class LooksAtModes(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.modes = []
+
+    def on_task_start(self, task):
+        self.modes.append(self.network.training)
+
+    def on_task_end(self, task):
+        self.modes.append(self.network.training)
+
+
+@pytest.mark.parametrize("patience", [None, 5])
+def test_task_hooks_see_networks_in_evaluation_mode(patience) -> None:
+    learner = finetune(LooksAtModes, dropout=0.2)
+    learn(learner, toys.stream(), training(patience=patience, max_epochs=20))
+    assert learner.modes == [False] * 6
+
+
+def test_head_masks_are_there_in_task_hooks() -> None:
+    from cl_lightning.data.streams import split
+
+    class Masked(Finetune):
+        def on_task_end(self, task):
+            batch = next(task.train.batches(4))
+            self.seen = self.in_training(torch.zeros(4, 4), batch)
+
+    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=0, n_test=None, head="multi_train_test")
+    learner = Masked(build=builder(s), seed=0)
+    learn(learner, s)
+    assert learner.seen.isinf().sum(1).tolist() == [2] * 4
+
+
+def test_lightnings_own_hooks_cannot_be_overridden() -> None:
+    from cl_lightning.errors import Refusal
+
+    with pytest.raises(Refusal, match=r"overrides training_step.*\n.*loss, logits"):
+        type("Own", (Finetune,), {"training_step": lambda self, batch, i: None})

@@ -79,8 +79,15 @@ def test_other_candidates_after_a_restart_are_refused(tmp_path: Path) -> None:
 
 
 def test_comparing_candidates_needs_validation_data() -> None:
+    watch = []
     with pytest.raises(Refusal, match="no validation data"):
-        learn(make(), toys.stream(n_val=0))
+        learn(make(), toys.stream(n_val=0), callbacks=[type("Watch", (pl.Callback,), {"on_train_start": lambda *_: watch.append(1)})()])
+    assert not watch, "said only after training"
+
+
+def test_early_stopping_needs_validation_data() -> None:
+    with pytest.raises(Refusal, match=r"Early stopping.*\n?.*trainer\.patience=null"):
+        learn(make(grid=[{}]), toys.stream(n_val=0), toys.training(patience=10))
 
 
 def test_one_candidate_needs_none() -> None:

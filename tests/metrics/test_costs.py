@@ -99,3 +99,24 @@ def test_costs_add_up_by_part() -> None:
     costs.add(5, 3, {"train": 1.0})
     costs.add(1, 1, {"train": 0.5, "score": 2.0})
     assert costs.plain() == {"flops": 6, "flops_executed": 4, "seconds": {"train": 1.5, "score": 2.0}}
+
+
+class Peculiar(nn.Module):
+    """Takes a named argument, has a constant that is no buffer, and looks at numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.constant = nn.Linear(4, 2), torch.ones(2)
+
+    def forward(self, x, *, twice):
+        h = self.layer(x) + self.constant
+        return h + self.layer(x) if twice and h.max() > -1e9 else h
+
+
+def test_modules_that_cannot_run_on_meta_are_counted_all_the_same() -> None:
+    network, x = Peculiar(), torch.rand(3, 4)
+    with Calls() as calls:
+        network(x, twice=True)
+        network(x=x, twice=False)
+    assert calls.total == (2 + 1) * 2 * (2 * 3 * 4 * 2)
+    assert network.layer.weight.grad is None

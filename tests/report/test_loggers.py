@@ -47,6 +47,14 @@ def test_a_logger_opened_again_appends(tmp_path: Path) -> None:
     assert (tmp_path / "logs.csv").read_text().splitlines() == ["step,name,value", "0,a,1", "1,a,1"]
 
 
+def test_wandb_makes_a_run_of_its_own_for_every_job_of_a_sweep(tmp_path: Path) -> None:
+    overrides = ["--multirun", *SMALL, "seed=0,1", "logger=wandb", "logger.mode=offline", f"outputs={tmp_path}"]
+    result = subprocess.run([sys.executable, "-m", "cl_lightning", *overrides], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    found = sorted(path.relative_to(tmp_path).parts[2][-3:] for path in tmp_path.glob("*/*/*/wandb/offline-run-*/*.wandb"))
+    assert found == ["-s0", "-s1"]
+
+
 def test_no_logger_writes_no_curves(tmp_path: Path) -> None:
     run(tmp_path, "logger=none")
     assert not list(tmp_path.glob("**/logs.csv"))

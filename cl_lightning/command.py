@@ -1,0 +1,100 @@
+"""The command line: Hydra's, with errors that are sentences."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+from unittest.mock import patch
+
+import hydra
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cl_lightning.errors import Refusal, nearest, sentence
+from cl_lightning.runs import conf_dir
+
+
+@hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
+def run_config(cfg: DictConfig) -> float | None:
+    """A job of Hydra's."""
+    from cl_lightning.ranges import check
+
+    try:
+        plain = OmegaConf.to_container(cfg, resolve=True)
+        assert isinstance(plain, dict)
+        check({str(key): value for key, value in plain.items()})
+        from cl_lightning.experiment import run
+
+        return run(cfg, sys.argv[1:])
+    except KeyboardInterrupt:
+        print("Interrupted. The same command goes on where it was.", file=sys.stderr)
+        raise SystemExit(130) from None
+    except Exception as error:
+        if OmegaConf.select(cfg, "debug.traceback") is True:
+            traceback.print_exc()
+        print(sentence(explained(error) if isinstance(error, OmegaConfBaseException) else error), file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if {"--help", "-h"} & set(arguments):
+        from cl_lightning.report.help import help_page
+
+        print(help_page(arguments))
+        return 0
+    hydras = (
+        patch.object(sys, "argv", [sys.argv[0], *arguments]),
+        patch.dict(os.environ, HYDRA_FULL_ERROR="1"),
+        patch.object(argparse.ArgumentParser, "error", refuse),
+    )
+    with hydras[0], hydras[1], hydras[2]:
+        try:
+            run_config()
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+        except Exception as error:  # Hydra could not make a configuration of the arguments
+            if "debug.traceback=true" in arguments:
+                traceback.print_exc()
+            print(sentence(explained(error)), file=sys.stderr)
+            return 2
+    return 0
+
+
+def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """In place of argparse's page of usage."""
+    raise Refusal(f"The command line cannot be read: {message}\nArguments are group=choice or key=value; see --help.")
+
+
+def explained(error: Exception) -> Exception:
+    """Hydra's errors in words that say what to do."""
+    words = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        return Refusal(f"{group or 'config'}={choice} is not there.{nearest(choice, error.options or [])}")
+    if isinstance(error, ConfigCompositionException) and words[0].startswith("Could not override"):
+        key = words[0].split("'")[1]
+        return Refusal(f"{key} is not a key.{nearest(key, all_keys())}\nSee them all with --cfg job; a new one is added with +{key}=...")
+    if isinstance(error, HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError):
+        return Refusal(f"The command line makes no configuration: {words[0]}\nArguments are group=choice or key=value; see --help.")
+    return error
+
+
+def all_keys() -> list[str]:
+    """Of the default configuration."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    from cl_lightning.ranges import leaves
+
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(conf_dir(), version_base="1.3"):
+        plain = OmegaConf.to_container(compose("config"))
+    assert isinstance(plain, dict)
+    return [path for path, _ in leaves({str(key): value for key, value in plain.items()})]

@@ -1,0 +1,206 @@
+"""What every key of the configuration may be. Checked before anything is imported that takes time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cl_lightning.errors import Refusal, nearest
+
+
+@dataclass(frozen=True)
+class Range:
+    """A condition on a value, and the words for it."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def __or__(self, other: Range) -> Range:
+        return Range(f"{self.words}, or {other.words}", lambda value: self.holds(value) or other.holds(value))
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole(least: int) -> Range:
+    return Range(f"a whole number of at least {least}", lambda value: is_whole(value) and least <= value < 2**63)
+
+
+def one_of(*choices: Any) -> Range:
+    def holds(value: Any) -> bool:
+        return any(type(value) is type(choice) and value == choice for choice in choices)
+
+    return Range(f"one of {', '.join(map(written, choices))}", holds)
+
+
+def each(item: Range, least: int = 0) -> Range:
+    def holds(value: Any) -> bool:
+        return isinstance(value, list | tuple) and len(value) >= least and all(map(item.holds, value))
+
+    return Range(f"a list of {'at least one ' * bool(least)}values, each {item.words}", holds)
+
+
+def null(meaning: str) -> Range:
+    return Range(f"null ({meaning})", lambda value: value is None)
+
+
+def written(value: Any) -> str:
+    return {True: "true", False: "false", None: "null"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+
+
+POSITIVE = Range("a positive number", lambda value: is_number(value) and 0 < value < math.inf)
+NOT_NEGATIVE = Range("a number that is not negative", lambda value: is_number(value) and 0 <= value < math.inf)
+FRACTION = Range("a number in [0, 1)", lambda value: is_number(value) and 0 <= value < 1)
+TEXT = Range("a text that is not empty", lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value)
+A_NAME = Range("a name without / and :", lambda value: TEXT.holds(value) and value[0] != "." and not set(value) & set('/\\:*?"<>|'))
+SWITCH = one_of(True, False)
+MAPPING = Range("a mapping", lambda value: isinstance(value, Mapping))
+SEED = whole(0)
+HEADS = one_of("single", "domain", "multi_test", "multi_train_test")
+ANY_CLASS = TEXT  # a dotted name; what it is is seen when it is imported
+
+RANGES: dict[str, Range] = {
+    "name": A_NAME,
+    "seed": SEED,
+    "outputs": TEXT,
+    "resume": one_of(True, False, "anyway"),
+    "cache": TEXT,
+    "progress": SWITCH,
+    "run": TEXT | null("no branch"),
+    "from_task": whole(1) | null("no branch"),
+    "debug.fault": TEXT | null("none"),
+    "debug.fresh_learner": SWITCH,
+    "debug.traceback": SWITCH,
+    "learner.name": A_NAME,
+    "learner.start": one_of("random", "clone"),
+    "learner.split_width": SWITCH,
+    "learner.at": one_of("every_task", "last_task"),
+    "learner.restart": SWITCH,
+    "stream.name": A_NAME,
+    "stream.source": TEXT,
+    "stream.seed": SEED,
+    "stream.tasks": whole(1),
+    "stream.classes_per_task": whole(1),
+    "stream.class_order": each(whole(0), least=1) | null("the source's own"),
+    "stream.n_train": whole(1) | null("all that validation leaves"),
+    "stream.n_val": whole(0),
+    "stream.n_test": whole(1) | null("all"),
+    "stream.head": HEADS,
+    "stream.first_identity": SWITCH,
+    "backbone.sizes": each(whole(1)),
+    "backbone.dropout": FRACTION,
+    "backbone.heads": one_of("shared", "per_task"),
+    "backbone.init": one_of("torch", "glorot"),
+    "data.root": TEXT | null("look on the Hub"),
+    "data.sources": MAPPING,
+    "data.sources.*.train": whole(1),
+    "data.sources.*.test": whole(1),
+    "data.sources.*.seed": SEED,
+    "data.sources.*.root": TEXT | null("look on the Hub"),
+    "data.sources.*.folder": TEXT,
+    "data.sources.*.repository": TEXT,
+    "data.sources.*.revision": TEXT,
+    "data.sources.*.image": TEXT,
+    "data.sources.*.label": TEXT,
+    "data.sources.*.classes": each(TEXT, least=1),
+    "selection.grid": MAPPING,
+    "trainer.max_epochs": whole(1),
+    "trainer.batch_size": whole(1),
+    "trainer.eval_batch_size": whole(1),
+    "trainer.optimizer": one_of("adam", "sgd"),
+    "trainer.lr": POSITIVE,
+    "trainer.momentum": FRACTION,
+    "trainer.weight_decay": NOT_NEGATIVE,
+    "trainer.clip": POSITIVE | null("no clipping"),
+    "trainer.patience": Range("at least 1 mini-batch", lambda value: is_number(value) and value >= 1) | null("train to the end"),
+    "trainer.score_at": each(whole(0)),
+    "trainer.score_every": whole(1) | null("every epoch"),
+    "trainer.block": whole(1),
+    "trainer.stack": SWITCH,
+    "trainer.candidates_at_once": whole(1) | null("all"),
+    "trainer.evaluate": one_of("all", "seen", "final"),
+    "trainer.precision": one_of(32, "32", "bf16-mixed"),  # 16-mixed would have one loss scaler for all candidates
+    "trainer.accelerator": one_of("cpu", "gpu", "cuda", "mps", "auto"),
+    "trainer.threads": whole(1),
+    "trainer.checkpoint_minutes": NOT_NEGATIVE,
+    "trainer.log_every": whole(0),
+    "trainer.lightning": MAPPING,
+    "trainer.callbacks": each(MAPPING),
+    "logger.project": TEXT,
+    "logger.entity": TEXT | null("your default"),
+    "logger.mode": one_of("online", "offline"),
+    "logger.tags": each(TEXT),
+    "logger.timeout": POSITIVE,
+}
+
+REQUIRED = (
+    "name", "seed", "outputs", "resume", "cache", "progress", "run", "from_task", "debug.fault", "debug.fresh_learner", "debug.traceback",
+    "stream.source", "data.sources", "selection.grid", "trainer.optimizer", "trainer.callbacks",
+)  # fmt: skip
+GROUPS = ("learner", "stream", "backbone", "data", "selection", "trainer", "logger")
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration with a value outside its range."""
+    for group in (*GROUPS, "debug"):
+        if not isinstance(config.get(group), Mapping):
+            raise Refusal(f"{group}={written(config.get(group))} is not a configuration. Choose one of the group: see --help.")
+    for group in ("learner", "stream", "backbone"):
+        if not TEXT.holds(config[group].get("_target_")):
+            raise Refusal(f"{group}._target_={written(config[group].get('_target_'))} must be the dotted name of a class or function.")
+    found = leaves(config)
+    for path in sorted(set(REQUIRED) - {path for path, _ in found}):
+        raise Refusal(f"{path} is missing. Leave it in the configuration: it must be {RANGES[path].words}.")
+    check_keys(config["selection"], ["grid"], "selection")
+    check_keys(config["data"], ["root", "sources"], "data")
+    for path, value in found:
+        check_value(path, value)
+        if not finite(value):
+            raise Refusal(f"{path}={written(value)} must be made of finite numbers: results could not hold it.")
+
+
+def range_of(path: str) -> Range | None:
+    parts = path.split(".")
+    if parts[:2] == ["data", "sources"] and len(parts) == 4:
+        parts[2] = "*"
+    return RANGES.get(".".join(parts))
+
+
+def finite(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def check_value(path: str, value: Any, shown: str | None = None) -> None:
+    allowed = range_of(path)
+    if allowed is not None and not allowed.holds(value):
+        raise Refusal(f"{shown or path}={written(value)} must be {allowed.words}.")
+
+
+def leaves(node: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Dotted names and values; lists and the mappings of RANGES are values themselves, too."""
+    found: list[tuple[str, Any]] = []
+    for key, value in node.items():
+        path = f"{prefix}{key}"
+        if not isinstance(value, Mapping) or range_of(path) is not None or not value:
+            found.append((path, value))
+        if isinstance(value, Mapping) and path not in ("selection.grid", "trainer.lightning"):
+            found += leaves(value, f"{path}.")
+    return found
+
+
+def check_keys(given: Mapping[str, Any], known: list[str], prefix: str) -> None:
+    """Refuse keys that nothing would read."""
+    for key in given:
+        if key not in known:
+            raise Refusal(f"{prefix}.{key} is not a key here.{nearest(key, known)}")
