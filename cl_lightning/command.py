@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 from unittest.mock import patch
@@ -43,7 +44,10 @@ def run_config(cfg: DictConfig) -> float | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+        arguments = sys.argv[1:]
+    arguments = list(arguments)
     if {"--help", "-h"} & set(arguments):
         from cl_lightning.report.help import help_page
 

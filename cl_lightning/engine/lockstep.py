@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Standing:
     step: int = 0  # of the best accuracy
     steps: int = 0  # trained
     weights: dict[str, Tensor] | None = None
+    lost: bool = False  # its weights are no numbers any more: it cannot win
 
     def plain(self) -> dict:
         return {"val_accuracy": self.accuracy, "steps": self.steps, "steps_to_best": self.steps if self.accuracy is None else self.step}
@@ -250,6 +252,9 @@ class LockStep:
         """Who improved keeps a copy of its weights; who has not for ``patience`` mini-batches leaves. The untrained candidate counts."""
         faults.reached("score")
         self.scored_at = self.step
+        self.drop_lost()
+        if not self.alive:
+            return
         with self.costs.timed("score"):
             for i, accuracy in zip(list(self.alive), self.accuracies()):
                 standing = self.standings[i]
@@ -311,6 +316,18 @@ class LockStep:
         for i in self.alive:
             self.candidates[i].network.train(training)
 
+    def drop_lost(self) -> None:
+        """Looked for when candidates are scored: in every step it would hold up an accelerator."""
+        for i in list(self.alive):
+            if not all(p.isfinite().all() for p in self.candidates[i].network.parameters()):
+                warnings.warn(
+                    f"{self.candidates[i].name} is dropped after {self.step} mini-batches of task {self.task.index}: its weights are not "
+                    "finite. A lower learning rate or trainer.clip may help.",
+                    stacklevel=2,
+                )
+                self.standings[i].lost = True
+                self.dismiss(i)
+
     def dismiss(self, i: int) -> None:
         self.settle()
         self.unstack()
@@ -332,6 +349,7 @@ class LockStep:
         """At the end of training, while Lightning still has everything on its device: whoever was not scored at this step is."""
         self.settle()
         self.unstack()
+        self.drop_lost()
         if self.val is None or not self.alive or self.scored_at == self.step:
             return
         if self.patience is not None:

@@ -111,7 +111,14 @@ class Engine:
         size = self.settings.candidates_at_once or len(phase.candidates)
         shares = [self.share(learner, phase, task, where, index, first, size) for first in range(0, len(phase.candidates), size)]
         standings = [standing for share in shares for standing in share["standings"]]
-        winner, costs = best_of([standing["val_accuracy"] for standing in standings]), Costs()
+        lost = [each for share in shares for each in share["lost"]]
+        winner, costs = best_of([standing["val_accuracy"] for standing in standings], lost), Costs()
+        if lost[winner]:
+            raise Refusal(
+                f"All candidates of task {task.index} were dropped, because their weights became infinite or no numbers: "
+                f"{', '.join(c.name for c in phase.candidates)}.\n"
+                "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip."
+            )
         for share in shares:
             costs.add(**share["costs"])
         return self.journal.append(
@@ -156,12 +163,14 @@ class Engine:
             standings = engine.finish()
         learner.engine = None
         self.step += engine.step
-        best = candidates[best_of([s.accuracy for s in standings])].network.state_dict()
+        lost = [s.lost for s in standings]
+        best = candidates[best_of([s.accuracy for s in standings], lost)].network.state_dict()
         row = self.journal.append(
             "share",
             **place,
             **named,
             standings=[s.plain() for s in standings],
+            lost=lost,
             weights=self.journal.save(f"{where}-phase{index}-{first}", partial(torch.save, best)),
             mini_batches=engine.step,
             costs=engine.costs.plain(),
@@ -226,9 +235,9 @@ def is_at(row: dict, place: dict) -> bool:
     return all(row.get(key) == value for key, value in place.items())
 
 
-def best_of(accuracies: Sequence[float | None]) -> int:
-    """The first with the highest validation accuracy; without validation there is only one to choose."""
-    return max(range(len(accuracies)), key=lambda i: accuracies[i] or 0.0)
+def best_of(accuracies: Sequence[float | None], lost: Sequence[bool]) -> int:
+    """The first with the highest validation accuracy of those that were not lost; without validation there is only one."""
+    return max(range(len(accuracies)), key=lambda i: (not lost[i], accuracies[i] or 0.0))
 
 
 def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> pl.Trainer:

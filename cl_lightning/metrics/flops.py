@@ -52,11 +52,13 @@ class Calls:
     def _before(self, module: nn.Module, arguments: tuple) -> None:
         self._depth += not Calls.counting
 
-    def _after(self, module: nn.Module, arguments: tuple, named: dict, output: object) -> None:
+    def _after(self, module: nn.Module, arguments: tuple, *rest: Any) -> None:
+        """``rest``: named arguments and output, or, where the module raised, None alone."""
         if Calls.counting:
             return
         self._depth -= 1
-        if self._depth == 0:
+        if self._depth == 0 and len(rest) == 2:
+            named = rest[0]
             self.total += flops_of(module, arguments, torch.is_grad_enabled(), named)
 
 

@@ -520,3 +520,27 @@ def test_lightnings_own_hooks_cannot_be_overridden() -> None:
 
     with pytest.raises(Refusal, match=r"overrides training_step.*\n.*loss, logits"):
         type("Own", (Finetune,), {"training_step": lambda self, batch, i: None})
+
+
+# ---- candidates that diverge ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patience", [None, 20])
+@pytest.mark.parametrize("options", [{}, {"candidates_at_once": 1}, {"block": 1}])
+def test_a_candidate_whose_weights_are_no_numbers_is_dropped_with_a_warning_and_the_rest_go_on(patience, options: dict) -> None:
+    grid = [{"lr": 1e30}, {"lr": 0.01}]
+    with pytest.warns(UserWarning, match=r"lr=1e\+30 is dropped after \d+ mini-batches of task 0"):
+        learned = one_task(finetune(grid=grid), optimizer="sgd", patience=patience, **options)
+    assert learned.journal.find("phase")["winner"] == 1
+    alone = one_task(finetune(grid=grid[1:]), optimizer="sgd", patience=patience)
+    assert torch.equal(learned.weights, alone.weights)
+
+
+def test_if_all_are_lost_the_run_stops_with_a_sentence() -> None:
+    from cl_lightning.errors import Refusal
+
+    with (
+        pytest.warns(UserWarning, match="dropped"),
+        pytest.raises(Refusal, match=r"All candidates of task 0 were dropped.*\n.*Lower trainer\.lr"),
+    ):
+        one_task(finetune(grid=[{"lr": 1e30}, {"lr": 1e29}]), optimizer="sgd")

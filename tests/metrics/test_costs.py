@@ -101,6 +101,15 @@ def test_costs_add_up_by_part() -> None:
     assert costs.plain() == {"flops": 6, "flops_executed": 4, "seconds": {"train": 1.5, "score": 2.0}}
 
 
+def test_a_call_that_raises_leaves_the_count_in_order() -> None:
+    layer = nn.Linear(4, 2)
+    with Calls() as calls, torch.no_grad():
+        with pytest.raises(RuntimeError):
+            layer(torch.zeros(3, 5))
+        layer(torch.zeros(3, 4))
+    assert calls.total == 2 * 3 * 4 * 2
+
+
 class Peculiar(nn.Module):
     """Takes a named argument, has a constant that is no buffer, and looks at numbers."""
 
