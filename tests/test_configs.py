@@ -18,7 +18,7 @@ EXPERIMENTS = sorted(path.stem for path in (Path(conf_dir()) / "experiment").glo
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_key_has_a_comment(path: Path) -> None:
     bare = []
-    opens_a_level = re.compile(r"^\s*(- )?[\w/ ]+:\s*$")
+    opens_a_level = re.compile(r"^\s*(- )?[\w/ ]+:\s*(&\w+)?$")
     for line in path.read_text().splitlines():
         is_key = re.match(r"^\s*[\w]+:", line)
         if is_key and "#" not in line and not opens_a_level.match(line):

@@ -71,16 +71,18 @@ def forgetting(R: Tensor) -> Tensor:
 
 
 def forgetting_from_best(R: Tensor) -> Tensor:
-    """F = mean over j < T of max over j < i < T of R[i, j], less R[T, j] (Chaudhry et al. 2018, eq. 3): the fall from the best
-    accuracy a task ever had since it was learned. Positive: forgetting.
+    """F = mean over j < T of max over 0 < i < T of R[i, j], less R[T, j] (Chaudhry et al. 2018, eq. 3): the fall from the best
+    accuracy that a task ever had, of the entries there are. Positive: forgetting.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(forgetting_from_best(R).item(), 4)  # ((.9 - .6) + (.8 - .9)) / 2
     0.1
     """
     tasks = R.shape[1]
-    falls = [R[j + 1 : tasks, j].max() - R[-1, j] for j in range(tasks - 1)]
-    return torch.stack(falls).mean() if falls else nan(R)
+    if tasks == 1:
+        return nan(R)
+    best = R[1:tasks, :-1].nan_to_num(nan=-torch.inf).amax(0)
+    return (torch.where(best.isinf(), nan(R), best) - R[-1, :-1]).mean()
 
 
 def forgetting_ratio(R: Tensor, random: Tensor, joint: Tensor) -> Tensor:

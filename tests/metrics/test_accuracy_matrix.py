@@ -58,6 +58,17 @@ def test_average_is_learning_accuracy_plus_transfer(rows: list) -> None:
     assert average_accuracy(R).item() == pytest.approx((learning_accuracy(R) + backward_transfer(R) * (tasks - 1) / tasks).item())
 
 
+def test_the_best_accuracy_counts_even_from_before_a_task_was_learned_and_missing_entries_do_not() -> None:
+    early = R.clone()
+    early[1, 1] = 1.0  # after task 0, better than ever after
+    assert forgetting_from_best(early).item() == pytest.approx(((0.9 - 0.6) + (1.0 - 0.9)) / 2, abs=1e-6)
+    unseen = R.clone()
+    unseen[1, 1] = torch.nan
+    assert forgetting_from_best(unseen).item() == pytest.approx(0.1, abs=1e-6)
+    unseen[1:3, 1] = torch.nan
+    assert forgetting_from_best(unseen).isnan()
+
+
 def test_a_ratio_of_zero_is_joint_training() -> None:
     assert forgetting_ratio(R, R[0], R[-1]) == 0
 
