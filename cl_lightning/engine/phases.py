@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import warnings
@@ -50,18 +51,17 @@ class Engine:
     def learn(self, learner: Learner, task: Task) -> None:
         """Boundary to boundary. After a kill the last boundary is loaded and this is called again."""
         learner.head = task.head
-        learner.eval()  # a resumed learner is in no other mode than one that went on
         with self.hook(learner, task.index, "on_task_start"):
             learner.on_task_start(task)
         self.drive(learner.learn(task), learner, task, f"task{task.index}")
         faults.reached("task_end")
-        learner.eval()
         with self.hook(learner, task.index, "on_task_end"):
             learner.on_task_end(task)
 
     @contextmanager
     def hook(self, learner: Learner, *key: object) -> Iterator[None]:
         """Around the learner's own code between phases: what it costs is counted, what it draws depends on the key."""
+        learner.eval()  # whether it was trained, restored or answered from the journal before
         name = key[-1] if isinstance(key[-1], str) else "learn"
         with self.costs.measured("hooks"), seeded(learner.seed, *key), running(learner, name):
             yield
@@ -69,7 +69,8 @@ class Engine:
     def drive(self, phases: Phases, learner: Learner, task: Task, where: str) -> Any:
         """Run a generator of phases to its end and return what it returns."""
         outcome: Any = None
-        for index in range(1_000_000):
+        learner.head = task.head
+        for index in itertools.count():
             try:
                 with self.hook(learner, where, index):
                     phase = phases.send(outcome)

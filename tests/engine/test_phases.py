@@ -197,3 +197,21 @@ def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> N
 
     keys = yaml.safe_load((Path(conf_dir()) / "trainer" / "default.yaml").read_text())
     assert set(keys) == {field.name for field in fields(Training)}
+
+
+class LooksAround(Coreset):
+    """Notes what its predictors find: the head, and the mode of the network."""
+
+    def predictors(self, seen):
+        self.found = (self.head, self.network.training)
+        return (yield from super().predictors(seen))
+
+
+def test_predictors_of_a_restored_learner_find_what_those_of_one_that_went_on_do() -> None:
+    s = toys.stream()
+    went_on = learn(make(LooksAround, grid=[{}]), s)
+    restored = make(LooksAround, grid=[{}])
+    restored.load_state_dict(went_on.learner.state_dict())
+    restored.train()
+    went_on.engine.drive(restored.predictors(3), restored, s.closed(2), "predictors3")
+    assert restored.found == went_on.learner.found == (s.head, False)
