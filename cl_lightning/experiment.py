@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import faults, termination
 from cl_lightning.errors import Refusal
+from cl_lightning.protocol import Grants
 from cl_lightning.ranges import check_keys
 from cl_lightning.report.tables import show
 from cl_lightning.resume import changed, discard, held, open_journal, restore
@@ -24,6 +25,8 @@ from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, v
 if TYPE_CHECKING:
     from cl_lightning.data.streams import Stream
     from cl_lightning.engine.settings import Training
+    from cl_lightning.evaluation.card import Finding
+    from cl_lightning.journal import Journal
     from cl_lightning.learners.base import Learner
 
 
@@ -51,7 +54,9 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.data.module import StreamDataModule
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
+    from cl_lightning.evaluation.copies import copies_of
     from cl_lightning.evaluation.evaluator import Evaluator
+    from cl_lightning.evaluation.resemblance import resemblance
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -60,25 +65,29 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     settings = Training(**plain)
     torch.set_num_threads(settings.threads)
     stream = build_stream(cfg)
-    learner = build_learner(cfg, stream)
+    learner, grants = build_learner(cfg, stream), Grants(**cfg.grants)
+    grants.check(learner)
     callbacks = build_callbacks(cfg)
     journal = open_journal(cfg, folder, stream, command)
     learned = restore(learner, journal)
     loggers = open_loggers(cfg.logger, folder, cfg)
     data = StreamDataModule(stream)
     engine = Engine(data, journal, settings, loggers, callbacks)
-    evaluator = Evaluator(stream, settings, device_of(settings))
+    evaluator = Evaluator(stream, settings, device_of(settings), grants)
 
     def tell(hook: str, *arguments: Any) -> None:
         for callback in callbacks:
             getattr(callback, hook, lambda *_: None)(*arguments)
+
+    def predictors_after(learned: int) -> dict[str, Learner]:
+        return engine.drive(learner.predictors(learned), learner, stream.closed(max(learned - 1, 0)), f"predictors{learned}")
 
     def evaluate(learned: int) -> None:
         if journal.find("evaluated", learned=learned):
             return
         faults.reached("evaluate")
         began = perf_counter()
-        predictors = engine.drive(learner.predictors(learned), learner, stream.closed(max(learned - 1, 0)), f"predictors{learned}")
+        predictors = predictors_after(learned)
         rows = evaluator.measure(predictors, learned)
         first = next(iter(rows.values()))
         journal.append("evaluated", learned=learned, rows=rows, costs=engine.settle().plain(), seconds=perf_counter() - began)
@@ -89,27 +98,37 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             logger.log_metrics({"learned": learned, **mean, **tasks}, step=engine.step)
         tell("on_evaluated", learner, learned, first)
 
+    def examine() -> None:
+        """What the card needs to know and cannot read off the journal."""
+        if not journal.find("examined"):
+            examination = evaluator.examine(next(iter(predictors_after(len(stream)).values())))
+            alike = resemblance(stream)
+            journal.append("examined", examination=asdict(examination), resemblance=asdict(alike) if alike else None)
+
     tell("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
     try:
         evaluate(learned)
         for index in range(learned, len(stream)):
+            grants.check(learner)
             with data.open(index, past=learner.needs.past_data, to=learner) as task:
                 tell("on_task_start", learner, task)
                 engine.learn(learner, task)
                 tell("on_task_end", learner, task)
+                lent, copies = [each.index for each in (*task.past, task)], copies_of(task.train, learner)
             with engine.costs.timed("checkpoint"):
                 state = learner.state_dict()
                 saved = journal.save(f"task{index}", partial(torch.save, state))
             spent = engine.settle().plain()
             keeps, stored = learner.held(), journal.place(saved).stat().st_size
             weigh(learner, keeps, stored, len(state))
-            journal.append("boundary", task=index, saved=saved, held=keeps, stored=stored, costs=spent)
+            journal.append("boundary", task=index, saved=saved, held=keeps, stored=stored, costs=spent, lent=lent, copies=copies)
             for row in journal.all("share"):
                 journal.drop(row["weights"])  # the boundary has taken their place
             if cfg.debug.fresh_learner:
                 learner = build_learner(cfg, stream)
                 learner.load_state_dict(journal.load(saved))
             evaluate(index + 1)
+        examine()
     except BaseException:
         close_loggers(loggers, "failed")
         raise
@@ -122,11 +141,36 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         name=cfg.name,
         config=relevant(cfg),
         needs=asdict(learner.needs),
+        card=[asdict(finding) for finding in card_of(journal, stream, learner)],
         fingerprint=fingerprint(cfg),
         learner=learner_name(cfg),
         seed=cfg.seed,
         stream={"name": cfg.stream.get("name", stream.name), "fingerprint": stream.fingerprint, "tasks": stream.describe()},
     )
+
+
+def card_of(journal: Journal, stream: Stream, learner: Learner) -> list[Finding]:
+    """From what the journal holds of a finished run."""
+    from cl_lightning.evaluation.card import Lesson, card
+    from cl_lightning.evaluation.evaluator import Examination
+    from cl_lightning.evaluation.resemblance import Resemblance
+
+    lessons = []
+    for row in journal.all("boundary"):
+        costs, phases = row["costs"], [phase for phase in journal.all("phase") if phase["where"] == f"task{row['task']}"]
+        lessons.append(
+            Lesson(
+                row["lent"],
+                row["copies"],
+                costs["replayed"],
+                sum(row["held"].values()),
+                costs["step_flops"] / costs["candidate_examples"] if costs["candidate_examples"] else None,
+                max((len(phase["candidates"]) for phase in phases), default=0),
+            )
+        )
+    seen = journal.all("examined")[-1]
+    alike = Resemblance(**seen["resemblance"]) if seen["resemblance"] else None
+    return card(stream.head.mode, learner.needs.past_data, lessons, Examination(**seen["examination"]), alike)
 
 
 def build_stream(cfg: DictConfig) -> Stream:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from cl_lightning.errors import Refusal
 
@@ -40,3 +42,20 @@ def not_for_learners(split: str, task: int) -> None:
             f"the data of task {task} were asked for from the stream.",
             "Use the task that was handed to the hook; keep what you need of past tasks in self.memory, where it is counted.",
         )
+
+
+@dataclass(frozen=True)
+class Grants:
+    """What an experiment gives to learners that declare the need: ``grants`` in the configuration."""
+
+    task_id_at_test: bool = True
+    past_data: bool = True
+
+    def check(self, learner: Any) -> None:
+        """Refuse a learner that needs what is not given."""
+        for need, words in (("task_id_at_test", "the task's number at test"), ("past_data", "the data of past tasks")):
+            if getattr(learner.needs, need) and not getattr(self, need):
+                raise Refusal(
+                    f"{type(learner).__name__} declares that it needs {words}, which this experiment does not give (grants.{need}=false).\n"
+                    f"Choose another learner or backbone, or set grants.{need}=true: the card will say so."
+                )

@@ -75,6 +75,8 @@ RANGES: dict[str, Range] = {
     "progress": SWITCH,
     "run": TEXT | null("no branch"),
     "from_task": whole(1) | null("no branch"),
+    "grants.task_id_at_test": SWITCH,
+    "grants.past_data": SWITCH,
     "debug.fault": TEXT | null("none"),
     "debug.fresh_learner": SWITCH,
     "debug.traceback": SWITCH,
@@ -142,6 +144,7 @@ RANGES: dict[str, Range] = {
 
 REQUIRED = (
     "name", "seed", "outputs", "resume", "cache", "progress", "run", "from_task", "debug.fault", "debug.fresh_learner", "debug.traceback",
+    "grants.task_id_at_test", "grants.past_data",
     "stream.source", "data.sources", "selection.grid", "trainer.optimizer", "trainer.callbacks",
 )  # fmt: skip
 GROUPS = ("learner", "stream", "backbone", "data", "selection", "trainer", "logger")
@@ -149,7 +152,7 @@ GROUPS = ("learner", "stream", "backbone", "data", "selection", "trainer", "logg
 
 def check(config: Mapping[str, Any]) -> None:
     """Refuse a configuration with a value outside its range."""
-    for group in (*GROUPS, "debug"):
+    for group in (*GROUPS, "grants", "debug"):
         if not isinstance(config.get(group), Mapping):
             raise Refusal(f"{group}={written(config.get(group))} is not a configuration. Choose one of the group: see --help.")
     for group in ("learner", "stream", "backbone"):

@@ -21,6 +21,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
 from cl_lightning.learners import Finetune, Learner
+from cl_lightning.protocol import Grants
 
 SHAPE = (1, 6, 6)
 
@@ -72,7 +73,7 @@ def learn(learner: Learner, s: Stream, settings: Training | None = None, folder:
     journal = Journal(folder or Path(tempfile.mkdtemp()))
     data = StreamDataModule(s)
     engine = Engine(data, journal, settings, callbacks=callbacks)
-    evaluator = Evaluator(s, settings, torch.device("cpu"))
+    evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
     matrix = [evaluator.row(learner, 0)]
     for index in range(len(s)):
         with data.open(index, past=learner.needs.past_data, to=learner) as task:

@@ -149,10 +149,13 @@ class LockStep:
     # ---- one mini-batch --------------------------------------------------------------------------------------
 
     def take(self, batch: Batch, optimizer: torch.optim.Optimizer) -> None:
-        learner, living = self.learner, [self.candidates[i] for i in self.alive]
+        learner, living, lent = self.learner, [self.candidates[i] for i in self.alive], len(batch)
         if self.extends:
             self.seed(batch.key, "extend")
             batch = learner.extend(batch)
+        self.costs.examples += lent
+        self.costs.replayed += len(batch) - lent
+        self.costs.candidate_examples += lent * len(living)
         for p in self.parameters:
             p.grad = None  # None, not 0: who has left or has no share in this batch is neither stepped nor decayed
         new = batch.x.shape not in self._work
@@ -389,9 +392,11 @@ class LockStep:
     def settle(self) -> None:
         """Multiply what each shape costs by how often it was taken since the set of living candidates last changed."""
         for shape, times in self._taken.items():
-            self.count(self._work[shape], times)
+            self.costs.step_flops += self.count(self._work[shape], times)
         self._taken.clear()
 
-    def count(self, work: Work, times: int) -> None:
+    def count(self, work: Work, times: int) -> int:
         own = sum(work.own[i] for i in self.alive)
-        self.costs.count(times * (own + len(self.alive) * work.shared), times * (own + work.shared))
+        alone = times * (own + len(self.alive) * work.shared)
+        self.costs.count(alone, times * (own + work.shared))
+        return alone

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
+import torch.nn as nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from cl_lightning.data.streams import Stream
 from cl_lightning.data.task import Split
@@ -12,17 +16,29 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics import AccuracyMatrix
-from cl_lightning.protocol import ProtocolError, running
-from cl_lightning.randomness import seeded
+from cl_lightning.protocol import Grants, ProtocolError, running
+from cl_lightning.randomness import rng, seeded
 
+TASKS_EXAMINED, IMAGES_EXAMINED = 20, 50  # and so many of each
 KEPT_BYTES = 1 << 30  # test tensors kept in memory between evaluations; the rest is made again
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What came of predicting test images a second time."""
+
+    told: bool  # whether the learner is given the number of the task
+    tasks: int
+    images: int
+    changed: int  # predictions that differ: told another task, or among images of all tasks
+    layers: int  # different modules that gave the logits, over tasks
 
 
 class Evaluator:
     """Measures rows of the accuracy matrix."""
 
-    def __init__(self, stream: Stream, settings: Training, device: torch.device) -> None:
-        self.stream, self.settings, self.device = stream, settings, device
+    def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
+        self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
         self._kept: dict[int, Split] = {}
 
     def asked(self, learned: int) -> range:
@@ -34,6 +50,8 @@ class Evaluator:
 
     def measure(self, predictors: Mapping[str, Learner], learned: int) -> dict[str, list[float | None]]:
         """One row a predictor: the accuracy on every task, None where it cannot predict or is not asked."""
+        for predictor in predictors.values():
+            self.grants.check(predictor)
         return {name: self.row(predictor, learned) for name, predictor in predictors.items()}
 
     @torch.no_grad()
@@ -63,6 +81,40 @@ class Evaluator:
                 )
             numbers.append((head.mask(logits, task) if head.masks_test else logits).argmax(1).cpu())
         return torch.cat(numbers)
+
+    # ---- what predictions depend on --------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def examine(self, predictor: Learner) -> Examination:
+        """Predict some test images again: told another task than their own or, if it is told none, mixed with images of all tasks."""
+        predictor.to(self.device).eval()
+        tasks = [task for task in spread(len(self.stream), TASKS_EXAMINED) if predictor.predicts(task)]
+        told = predictor.needs.task_id_at_test
+        images = [self.test(task).x[:IMAGES_EXAMINED] for task in tasks]
+        layers, own = [], []
+        for task, x in zip(tasks, images):
+            with last_layer() as last:
+                own.append(self.again(predictor, x, task if told else None))
+            layers.append(last())
+        if told:
+            others = [self.again(predictor, x, tasks[i - 1]) for i, x in enumerate(images)]
+            changed = [(one != other).any(1) if one.shape == other.shape else torch.ones(len(one)) for one, other in zip(own, others)]
+        else:
+            order = torch.randperm(sum(map(len, images)), generator=rng("examine"))
+            mixed = self.again(predictor, torch.cat([*images, torch.empty(0, *self.stream.images.shape)])[order], None)
+            changed = [torch.cat([*own, mixed[:0]])[order].argmax(1) != mixed.argmax(1)] if len(mixed) else []
+        predictor.cpu()
+        return Examination(told, len(tasks), sum(map(len, images)), int(sum(part.sum() for part in changed)), len(set(layers)))
+
+    def again(self, predictor: Learner, x: torch.Tensor, task: int | None) -> torch.Tensor:
+        """Logits on the CPU, all drawn noise the same each time; nothing where it does not predict under this task."""
+        with seeded(predictor.seed, "examine"), running(predictor, "forward"):
+            try:
+                return predictor(x.to(self.device), task).cpu()
+            except (LookupError, ValueError, RuntimeError):
+                if task is None:
+                    raise
+                return torch.empty(0)
 
     def logits(self, predictor: Learner, x: torch.Tensor, given: int | None, task: int) -> torch.Tensor:
         """What the predictor says, knowing no more than it declared."""
@@ -95,3 +147,28 @@ def works(predictor: Learner, x: torch.Tensor, task: int) -> bool:
     except Exception:
         return False
     return True
+
+
+def spread(n: int, most: int) -> list[int]:
+    """At most so many of 0 .. n - 1, the first and the last among them.
+
+    >>> spread(3, 20), spread(9, 3)
+    ([0, 1, 2], [0, 4, 8])
+    """
+    return list(range(n)) if n <= most else [round(i * (n - 1) / (most - 1)) for i in range(most)]
+
+
+@contextmanager
+def last_layer() -> Iterator[Callable[[], int]]:
+    """Afterwards: the identity of the module with weights that was called last, 0 if none was."""
+    called = [0]
+
+    def note(module: nn.Module, *_: object) -> None:
+        if next(module.parameters(recurse=False), None) is not None:
+            called[0] = id(module)
+
+    handle = register_module_forward_hook(note)
+    try:
+        yield lambda: called[0]
+    finally:
+        handle.remove()

@@ -12,10 +12,18 @@ from cl_lightning.metrics.flops import Calls
 
 @dataclass
 class Costs:
-    """``flops``: as if every candidate had been trained alone; ``flops_executed``: what candidates share counts once; seconds by part."""
+    """``flops``: as if every candidate had been trained alone; ``flops_executed``: what candidates share counts once; seconds by part.
+
+    ``examples`` is how many lent examples went into mini-batches, ``replayed`` how many the learner added to them. Mini-batches
+    alone, without scoring and hooks, took ``step_flops`` for ``candidate_examples``: lent examples, once a candidate.
+    """
 
     flops: int = 0
     flops_executed: int = 0
+    examples: int = 0
+    replayed: int = 0
+    step_flops: int = 0
+    candidate_examples: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, alone: int, executed: int) -> None:
@@ -25,8 +33,9 @@ class Costs:
     def spend(self, part: str, seconds: float) -> None:
         self.seconds[part] = self.seconds.get(part, 0.0) + seconds
 
-    def add(self, flops: int, flops_executed: int, seconds: Mapping[str, float]) -> None:
-        self.count(flops, flops_executed)
+    def add(self, seconds: Mapping[str, float], **counts: int) -> None:
+        for name, count in counts.items():
+            setattr(self, name, getattr(self, name) + count)
         for part, value in seconds.items():
             self.spend(part, value)
 

@@ -13,7 +13,7 @@ from cl_lightning import faults
 from cl_lightning.journal import Journal, write_whole
 from cl_lightning.metrics.accuracy_matrix import all_metrics
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def write_results(path: Path, journal: Journal, **known: Any) -> None:
@@ -75,5 +75,7 @@ def costs(boundary: dict, evaluated: dict) -> dict:
         "checkpoint": boundary["stored"],
         "flops": spent["flops"] + testing["flops"],
         "flops_executed": spent["flops_executed"] + testing["flops_executed"],
+        "examples": spent["examples"],
+        "replayed": spent["replayed"],
         "seconds": {part: round(value, 3) for part, value in seconds.items()},
     }

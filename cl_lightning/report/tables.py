@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 WIDEST = 20  # tasks whose whole matrix is printed
@@ -23,6 +24,8 @@ def show(folder: Path, note: str | None = None, console: Console | None = None) 
     console.print(f"\n[bold]{results['learner']}[/bold] on {stream['name']}, {len(stream['tasks'])} tasks, {seed}", highlight=False)
     for table in (matrix_table(results["accuracy_matrix"]), metric_table(results["metrics"]), cost_table(results)):
         console.print(table)
+    if "card" in results:  # from schema 2 on
+        console.print(card_table(results["card"]))
     if note:
         console.print(f"This run is from another version: {note} Start afresh with resume=false.", highlight=False)
     console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
@@ -72,6 +75,16 @@ def cost_table(results: dict[str, Any]) -> Table:
             scaled(cost["flops_executed"]),
             f"{sum(cost['seconds'].values()):.1f}",
         )
+    return table
+
+
+def card_table(card: list[dict[str, str]]) -> Table:
+    table = Table(title="Card: what this evaluation does and does not show", title_justify="left")
+    for column in ("rule", "", "evidence"):
+        table.add_column(column, no_wrap=column != "evidence")
+    for finding in card:
+        looks = {"satisfied": "green", "violated": "red", "unknown": "yellow"}[finding["verdict"]]
+        table.add_row(finding["rule"], f"[{looks}]{finding['verdict']}[/]", escape(finding["evidence"]))
     return table
 
 

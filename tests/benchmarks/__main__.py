@@ -22,6 +22,7 @@ from cl_lightning.data.task import Head
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune
+from cl_lightning.protocol import Grants
 from tests.benchmarks import bare
 from tests.benchmarks.engine import HEAD, MLP, examples, interleaved, lock_step
 
@@ -61,7 +62,7 @@ def evaluation(repeats: int) -> Row:
     split, tasks = examples(10_000), 20
     stream = Mock(head=Head("domain", 10, HEAD.owned * tasks), test=lambda task: split)
     stream.__len__ = lambda self: tasks
-    evaluator = Evaluator(stream, Training(), torch.device("cpu"))
+    evaluator = Evaluator(stream, Training(), torch.device("cpu"), Grants())
     learner, network = Finetune(partial(MLP, (1, 28, 28), HEAD, (100, 100))), bare.mlp()
 
     def loop() -> None:

@@ -96,9 +96,12 @@ def test_the_learners_own_passes_are_counted() -> None:
 
 def test_costs_add_up_by_part() -> None:
     costs = Costs()
-    costs.add(5, 3, {"train": 1.0})
-    costs.add(1, 1, {"train": 0.5, "score": 2.0})
-    assert costs.plain() == {"flops": 6, "flops_executed": 4, "seconds": {"train": 1.5, "score": 2.0}}
+    costs.add(flops=5, flops_executed=3, seconds={"train": 1.0})
+    costs.add(flops=1, flops_executed=1, examples=10, seconds={"train": 0.5, "score": 2.0})
+    assert costs == Costs(flops=6, flops_executed=4, examples=10, seconds={"train": 1.5, "score": 2.0})
+    again = Costs()
+    again.add(**costs.plain())
+    assert again == costs
 
 
 def test_a_call_that_raises_leaves_the_count_in_order() -> None:
@@ -129,3 +132,22 @@ def test_modules_that_cannot_run_on_meta_are_counted_all_the_same() -> None:
         network(x=x, twice=False)
     assert calls.total == (2 + 1) * 2 * (2 * 3 * 4 * 2)
     assert network.layer.weight.grad is None
+
+
+class Repeats(Finetune):
+    def extend(self, batch):
+        return batch.cat(batch.x[:2], batch.y[:2], batch.task[:2])
+
+
+def test_lent_and_added_examples_are_counted_once_a_mini_batch_whatever_the_number_of_candidates() -> None:
+    learner = Repeats(build=builder(toys.stream()), grid=[{"lr": 0.1}, {"lr": 0.01}])
+    row = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=25)).journal.find("phase")
+    assert (row["costs"]["examples"], row["costs"]["replayed"]) == (3 * 60, 3 * 3 * 2)
+    assert row["costs"]["candidate_examples"] == 2 * 3 * 60
+
+
+def test_what_mini_batches_cost_is_told_apart_from_scoring() -> None:
+    learner = Finetune(build=builder(toys.stream()))
+    costs = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=20)).journal.find("phase")["costs"]
+    assert costs["step_flops"] == 9 * flops_of(learner.network, (torch.zeros(20, 36), None), backward=True)
+    assert costs["step_flops"] < costs["flops"]

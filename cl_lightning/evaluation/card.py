@@ -1,0 +1,153 @@
+"""What a run's evaluation does and does not show, decided from what happened in it.
+
+Five desiderata of Farquhar and Gal 2018 (Towards robust evaluations of continual learning) and the three constraints of
+applications of Pfuelb and Gepperth 2019 (A comprehensive, application-oriented study of catastrophic forgetting).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cl_lightning.evaluation.evaluator import Examination
+from cl_lightning.evaluation.resemblance import SURE, Resemblance
+
+GUESSES = 0.05  # share of predictions that may differ between two batchings: stochastic predictors, ties
+GROWTH = 1.1  # of the cost of a mini-batch, which also depends on how full the last one of an epoch is
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What happened while one task was learned."""
+
+    lent: Sequence[int]  # tasks whose training data could be read
+    copies: dict[str, int]  # examples of it found in the learner's state at its end, by where
+    replayed: int  # examples that the learner added to mini-batches
+    held: int  # bytes, at its end
+    step_cost: float | None  # operations of a mini-batch, an example and candidate
+    compared: int  # candidates in its largest phase
+
+
+@dataclass(frozen=True)
+class Finding:
+    rule: str
+    verdict: str  # satisfied | violated | unknown
+    evidence: str
+
+
+def card(mode: str, declares_past: bool, lessons: Sequence[Lesson], examined: Examination, alike: Resemblance | None) -> list[Finding]:
+    """Desiderata first, then constraints; every violated one is to be reported with the numbers of the run."""
+    return [
+        cross_task_resemblance(alike),
+        shared_output_head(mode, examined),
+        no_task_label_at_test(mode, examined),
+        no_retraining_on_old_tasks(lessons, declares_past),
+        more_than_two_tasks(len(lessons)),
+        low_memory(lessons, declares_past),
+        causality(lessons),
+        constant_update(lessons),
+    ]
+
+
+def verdict(rule: str, holds: bool | None, evidence: str) -> Finding:
+    return Finding(rule, {True: "satisfied", False: "violated", None: "unknown"}[holds], evidence)
+
+
+def cross_task_resemblance(alike: Resemblance | None) -> Finding:
+    rule = "cross-task resemblance"
+    if alike is None:
+        return verdict(rule, None, "there is one task only")
+    told = (
+        f"a network trained on earlier tasks gives {alike.sure:.1%} of the images of task {alike.task} an old class with probability "
+        f"{SURE} or more (mean entropy {alike.entropy:.2f} nats)"
+    )
+    return verdict(rule, alike.alike, told)
+
+
+def shared_output_head(mode: str, examined: Examination) -> Finding:
+    rule = "shared output head"
+    if mode == "multi_train_test":
+        return verdict(rule, False, "loss and test go over the task's own outputs (stream.head=multi_train_test)")
+    if mode == "multi_test":
+        return verdict(rule, False, "shared in training, but masked to the task's own outputs at test (stream.head=multi_test)")
+    if examined.layers > 1:
+        return verdict(rule, False, f"{examined.layers} different output layers gave the predictions for {examined.tasks} tasks")
+    return verdict(rule, True, f"one output vector for all tasks (stream.head={mode})")
+
+
+def no_task_label_at_test(mode: str, examined: Examination) -> Finding:
+    rule, changed = "no task label at test", f"{examined.changed} of {examined.images} predictions"
+    if not examined.images:
+        return verdict(rule, None, "nothing could be predicted at the end")
+    if examined.told and examined.changed:
+        return verdict(rule, False, f"it declares that it needs the task's number, and {changed} change when it is told another")
+    if not examined.told and examined.changed > GUESSES * examined.images:
+        return verdict(rule, False, f"it is not told the task, but {changed} change when images of all tasks are mixed: it finds out")
+    if mode in ("multi_test", "multi_train_test"):
+        return verdict(rule, False, f"outputs of other tasks are masked at test (stream.head={mode})")
+    if examined.told and examined.tasks < 2:
+        return verdict(rule, None, "it is told the task's number, and there is no other to tell it")
+    if examined.told:
+        return verdict(rule, True, f"it is told the task's number, but none of {examined.images} predictions change when told another")
+    return verdict(rule, True, f"it is not told the task; {changed} change when images of all tasks are mixed")
+
+
+def no_retraining_on_old_tasks(lessons: Sequence[Lesson], declares_past: bool) -> Finding:
+    rule = "no retraining on old tasks"
+    if lent := past_lent(lessons):
+        return verdict(rule, False, f"breaks the rules and {'says so' if declares_past else 'does not say so'}: {lent}")
+    replayed = sum(lesson.replayed for lesson in lessons)
+    if copies := stored(lessons):
+        return verdict(rule, False, f"{copies}; {replayed} examples were added to mini-batches")
+    if replayed:
+        return verdict(rule, True, f"{replayed} examples were added to mini-batches, but no copies of old ones were found in its state")
+    return verdict(rule, True, "no example of a task was found in its state at the task's end, and none was added to mini-batches")
+
+
+def more_than_two_tasks(tasks: int) -> Finding:
+    return verdict("more than two tasks", tasks > 2, f"{tasks} task{'s' * (tasks > 1)}")
+
+
+def low_memory(lessons: Sequence[Lesson], declares_past: bool) -> Finding:
+    rule, found = "low memory", past_lent(lessons) or stored(lessons)
+    return verdict(rule, not found, found or "no input of a past task was stored, or used to stop or select")
+
+
+def causality(lessons: Sequence[Lesson]) -> Finding:
+    rule = "causality"
+    ahead = [i for i, lesson in enumerate(lessons) if max(lesson.lent) > i]
+    if ahead:
+        return verdict(rule, False, f"while learning task {ahead[0]}, data of task {max(lessons[ahead[0]].lent)} could be read")
+    chose = sum(lesson.compared > 1 for lesson in lessons)
+    if not chose:
+        return verdict(rule, None, "nothing was chosen in this run; how its fixed settings were found, it cannot know")
+    return verdict(rule, True, f"{chose} tasks chose among candidates by validation data of tasks seen so far, and never by test data")
+
+
+def constant_update(lessons: Sequence[Lesson]) -> Finding:
+    rule = "constant update complexity"
+    if len(lessons) < 3:
+        return verdict(rule, None, "growth shows with three tasks or more")
+    if lent := past_lent(lessons):
+        return verdict(rule, False, f"{lent}: all data must be kept for it")
+    first, last = lessons[0].held, lessons[-1].held
+    bytes_grow = f"it holds {first:,} bytes after the first task, {last:,} after the last"
+    if last > 1.01 * first:
+        return verdict(rule, False, bytes_grow)
+    costs = [lesson.step_cost for lesson in lessons[1:] if lesson.step_cost is not None]
+    if not costs:
+        return verdict(rule, None, f"{bytes_grow}; what mini-batches cost was not counted")
+    steps = f"a training example costs {costs[0]:.3g} operations in the {'second' if len(costs) > 1 else 'last'} task"
+    steps += f", {costs[-1]:.3g} in the last" if len(costs) > 1 else ""
+    return verdict(rule, costs[-1] <= GROWTH * costs[0], f"{bytes_grow}; {steps}")
+
+
+def past_lent(lessons: Sequence[Lesson]) -> str:
+    again = sorted({task for i, lesson in enumerate(lessons) for task in lesson.lent if task < i})
+    return f"training data of {len(again)} past tasks were lent again" if again else ""
+
+
+def stored(lessons: Sequence[Lesson]) -> str:
+    copies = [count for lesson in lessons for count in lesson.copies.values()]
+    where = sorted({name for lesson in lessons for name in lesson.copies})
+    return f"{sum(copies)} training examples were found in {', '.join(where[:3])}{', ...' * (len(where) > 3)}" if copies else ""
