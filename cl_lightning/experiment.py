@@ -80,7 +80,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             getattr(callback, hook, lambda *_: None)(*arguments)
 
     def predictors_after(learned: int) -> dict[str, Learner]:
-        return engine.drive(learner.predictors(learned), learner, stream.closed(max(learned - 1, 0)), f"predictors{learned}")
+        return engine.predictors(learner, learned, stream.closed(max(learned - 1, 0)))
 
     def evaluate(learned: int) -> None:
         if journal.find("evaluated", learned=learned):
@@ -122,8 +122,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             keeps, stored = learner.held(), journal.place(saved).stat().st_size
             weigh(learner, keeps, stored, len(state))
             journal.append("boundary", task=index, saved=saved, held=keeps, stored=stored, costs=spent, lent=lent, copies=copies)
-            for row in journal.all("share"):
-                journal.drop(row["weights"])  # the boundary has taken their place
+            for row in (*journal.all("share"), *journal.all("once")):
+                journal.drop(row["weights" if row["event"] == "share" else "saved"])  # the boundary has taken their place
             if cfg.debug.fresh_learner:
                 learner = build_learner(cfg, stream)
                 learner.load_state_dict(journal.load(saved))

@@ -13,6 +13,7 @@ import pickle
 import warnings
 import zlib
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +30,7 @@ class Journal:
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         self.path = folder / "journal.jsonl"
         self.rows: list[dict] = read_rows(self.path)
+        self._behind: Future | None = None
 
     def append(self, event: str, /, **values: Any) -> dict:
         line = line_of({"event": event, **values})
@@ -64,6 +66,32 @@ class Journal:
             faults.reached("checkpoint.write")
             checksum = checksum_of(building)
         return {"file": path.name, "checksum": checksum}
+
+    def save_behind(self, name: str, write: Callable[[Path], Any], event: str, /, **values: Any) -> None:
+        """Have a file written and a row appended that names it in ``saved``. Only the writing holds up the caller: checksum, disk
+        and row follow in a thread. ``settle`` waits for them; call it before anything else is saved or appended."""
+        self.settle()
+        path = self.folder / "checkpoints" / f"{name}.pt"
+        whole = write_whole(path)
+        try:
+            write(whole.building)
+        except BaseException:
+            whole.building.unlink(missing_ok=True)
+            raise
+
+        def complete() -> None:
+            with whole as building:
+                faults.reached("checkpoint.write")
+                checksum = checksum_of(building)
+            self.append(event, **values, saved={"file": path.name, "checksum": checksum})
+
+        self._behind = ThreadPoolExecutor(1, "journal").submit(complete)
+
+    def settle(self) -> None:
+        """Wait for what ``save_behind`` still does, and raise what it raised."""
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.result()
 
     def intact(self, saved: dict[str, Any]) -> bool:
         """Whether a file is there, whole and unchanged; a warning says so where it is not."""

@@ -120,6 +120,7 @@ RANGES: dict[str, Range] = {
     "trainer.lr": POSITIVE,
     "trainer.momentum": FRACTION,
     "trainer.weight_decay": NOT_NEGATIVE,
+    "trainer.optimizer_state": one_of("reset", "carry"),
     "trainer.clip": POSITIVE | null("no clipping"),
     "trainer.patience": Range("at least 1 mini-batch", lambda value: is_number(value) and value >= 1) | null("train to the end"),
     "trainer.score_at": each(whole(0)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -11,7 +9,6 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.learners import Finetune, Independent, Needs
 from cl_lightning.protocol import ProtocolError
 from tests import toys
-from tests.commands import but_what_may_differ, run
 from tests.toys import builder, learn
 
 
@@ -150,29 +147,3 @@ def test_a_kept_storage_is_not_resized() -> None:
     with pytest.raises(ProtocolError), data.open(0) as task:
         kept.append(task.train.x)
     assert kept[0].sum() > 0
-
-
-# ---- what hides outside of parameters, buffers, modules and memory -------------------------------------------------
-
-
-@pytest.mark.parametrize("learner", ["finetune", "independent", "independent_gem", "joint"])
-def test_honest_learners_end_the_same_when_every_task_starts_in_a_fresh_one(learner: str, tmp_path: Path) -> None:
-    plain, fresh = (run(tmp_path / word, f"learner={learner}", f"debug.fresh_learner={word}") for word in ("false", "true"))
-    assert but_what_may_differ(plain) == but_what_may_differ(fresh)
-
-
-class Hides(Finetune):
-    """Copies images into an attribute that no checkpoint knows, and trains on them."""
-
-    def extend(self, batch):
-        return batch.cat(*self.hidden) if hasattr(self, "hidden") else batch
-
-    def on_task_end(self, task):
-        self.hidden = [part[:20].clone() for part in task.train.parts]
-
-
-def test_what_a_learner_hides_is_missing_in_a_fresh_one(tmp_path: Path) -> None:
-    target = "learner._target_=tests.test_protocol.Hides"
-    plain, fresh = (run(tmp_path / word, target, f"debug.fresh_learner={word}") for word in ("false", "true"))
-    assert plain["accuracy_matrix"][:2] == fresh["accuracy_matrix"][:2]
-    assert plain["accuracy_matrix"] != fresh["accuracy_matrix"]

@@ -67,18 +67,25 @@ class Learned:
         return dict(zip(row["candidates"], row["standings"]))
 
 
-def learn(learner: Learner, s: Stream, settings: Training | None = None, folder: Path | None = None, callbacks: Sequence = ()) -> Learned:
-    """The loop of ``experiment.train`` without configuration, checkpoints and loggers."""
+def learn(
+    learner: Learner,
+    s: Stream,
+    settings: Training | None = None,
+    folder: Path | None = None,
+    callbacks: Sequence = (),
+    tasks: int | None = None,
+) -> Learned:
+    """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first ``tasks`` of the stream."""
     settings = settings or training()
     journal = Journal(folder or Path(tempfile.mkdtemp()))
     data = StreamDataModule(s)
     engine = Engine(data, journal, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
     matrix = [evaluator.row(learner, 0)]
-    for index in range(len(s)):
+    for index in range(len(s) if tasks is None else tasks):
         with data.open(index, past=learner.needs.past_data, to=learner) as task:
             engine.learn(learner, task)
-        predictors = engine.drive(learner.predictors(index + 1), learner, s.closed(index), f"predictors{index + 1}")
+        predictors = engine.predictors(learner, index + 1, s.closed(index))
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))
     return Learned(learner, journal, matrix, engine)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -63,10 +64,20 @@ def open_images(name: str, source: Source, cache: str | Path) -> Images:
         with FileLock(f"{folder}.lock"):
             if not (folder / "meta.json").is_file():
                 write(folder, source, identity)
-    meta = json.loads((folder / "meta.json").read_text())
-    arrays = {key: torch.from_numpy(np.load(folder / f"{key}.npy", mmap_mode="c")) for key in ARRAYS}  # "c": writes stay private
+    try:
+        meta, arrays = read(folder)
+    except (OSError, ValueError, KeyError):
+        warnings.warn(f"{folder} is damaged: its images are made again.", stacklevel=2)
+        with FileLock(f"{folder}.lock"):
+            write(folder, source, identity)
+        meta, arrays = read(folder)
     pools = {split: Pool(arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS}
     return Images(name, tuple(meta["classes"]), pools["train"], pools["test"], meta["digest"])
+
+
+def read(folder: Path) -> tuple[dict, dict[str, torch.Tensor]]:
+    meta = json.loads((folder / "meta.json").read_text())
+    return meta, {key: torch.from_numpy(np.load(folder / f"{key}.npy", mmap_mode="c")) for key in ARRAYS}  # "c": writes stay private
 
 
 def write(folder: Path, source: Source, identity: str) -> None:

@@ -52,9 +52,35 @@ class ParquetImages:
                             f"The data set {self.folder!r} has no column {column!r}; it has {', '.join(rows.column_names)}. "
                             f"Set data.sources.{self.folder}.image and .label to the right ones."
                         )
-                arrays[f"{split}_x"] = torch.from_numpy(np.stack([as_array(image) for image in rows[self.image]]))
-                arrays[f"{split}_y"] = torch.tensor(list(rows[self.label]), dtype=torch.int64)
+                arrays[f"{split}_x"] = torch.from_numpy(self.pixels(rows, split))
+                arrays[f"{split}_y"] = torch.tensor(self.labels(rows, split), dtype=torch.int64)
         return arrays
+
+    def pixels(self, rows: Any, split: str) -> np.ndarray:
+        try:
+            images = [as_array(image) for image in rows[self.image]]
+        except Exception as reason:  # whatever the decoding library raises
+            raise Refusal(
+                f"Image {unreadable(rows, self.image)} of the {split} split of {self.folder!r} cannot be read: {first_line(reason)}\n"
+                "Its file is damaged: download it again, or take the image out."
+            ) from reason
+        sizes = sorted({image.shape for image in images})
+        if len(sizes) > 1:
+            raise Refusal(
+                f"The {split} images of {self.folder!r} have {len(sizes)} different shapes (channels, height, width), "
+                f"{sizes[0]} to {sizes[-1]}. Bring them to one size first: a network has one input shape."
+            )
+        return np.stack(images)
+
+    def labels(self, rows: Any, split: str) -> list[int]:
+        labels = list(rows[self.label])
+        wrong = next((i for i, label in enumerate(labels) if not isinstance(label, int) or not 0 <= label < len(self.classes)), None)
+        if wrong is not None:
+            raise Refusal(
+                f"Image {wrong} of the {split} split of {self.folder!r} has the label {labels[wrong]!r}, but there are classes 0 to "
+                f"{len(self.classes) - 1}. Set data.sources.{self.folder}.label and .classes to the right ones."
+            )
+        return labels
 
     def rows(self, split: str, scratch: str) -> Any:
         import datasets
@@ -63,7 +89,13 @@ class ParquetImages:
             files = sorted(str(f) for f in self.local.glob(f"**/*{split}*.parquet"))
             if not files:
                 raise Refusal(f"{self.local} holds no parquet file for the split {split!r}. Its files must have {split!r} in their names.")
-            return datasets.Dataset.from_parquet(files, cache_dir=scratch)
+            try:
+                return datasets.Dataset.from_parquet(files, cache_dir=scratch)
+            except Exception as reason:  # whatever the library raises
+                raise Refusal(
+                    f"The parquet files of {self.folder!r} cannot be read: {first_line(reason.__cause__ or reason)}\n"
+                    f"One of {', '.join(files)} is damaged: download it again."
+                ) from reason
         try:
             return datasets.load_dataset(self.repository, revision=self.revision, split=split)
         except (ConnectionError, OSError, ValueError) as reason:  # no network, offline mode, no such repository
@@ -72,6 +104,16 @@ class ParquetImages:
                 f"The images of {self.folder!r} are not {where}, and the Hub's {self.repository} could not be read: {first_line(reason)}\n"
                 "Set CL_LIGHTNING_DATA (or data.root) to a folder that holds them, connect to the network, or use data=synthetic."
             ) from reason
+
+
+def unreadable(rows: Any, column: str) -> int:
+    """The number of the first image that cannot be decoded."""
+    for i in range(len(rows)):
+        try:
+            as_array(rows[i][column])
+        except Exception:
+            return i
+    return -1
 
 
 def as_array(image: Any) -> np.ndarray:

@@ -113,6 +113,7 @@ def permuted(
         raise Refusal(
             f"stream.head={head} gives each task outputs of its own, but permuted tasks share their classes. Use stream.head=domain."
         )
+    none_empty(images, range(len(images.classes)))
     classes, pixels = len(images.classes), images.train.x[0].numel()
 
     @cache
@@ -149,6 +150,7 @@ def split(
             f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but {len(order)} of {images.name} are "
             "at hand. Lower stream.tasks or stream.classes_per_task."
         )
+    none_empty(images, order[: tasks * classes_per_task])
     groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
     domain = head == "domain"
     owned = tuple(tuple(range(classes_per_task)) if domain else tuple(group) for group in groups)
@@ -195,6 +197,18 @@ def draw(rows: torch.Tensor, count: int | None, name: str, generator: torch.Gene
     if not 1 <= count <= len(rows):
         raise Refusal(f"stream.{name}={count} must lie between 1 and the {len(rows)} examples there are (null: all).")
     return rows[torch.randperm(len(rows), generator=generator)[:count]]
+
+
+def none_empty(images: Images, classes: Sequence[int]) -> None:
+    """Every class has something to learn from and to be tested on."""
+    for split, pool in (("training", images.train), ("test", images.test)):
+        counts = pool.y.bincount(minlength=len(images.classes))
+        for number in classes:
+            if not counts[number]:
+                raise Refusal(
+                    f"Class {number} ({images.classes[number]}) of {images.name} has no {split} images. Leave it out with "
+                    "stream.class_order, or complete the data set."
+                )
 
 
 def at_least_one(**counts: int) -> None:

@@ -32,6 +32,7 @@ class Standing:
     step: int = 0  # of the best accuracy
     steps: int = 0  # trained
     weights: dict[str, Tensor] | None = None
+    moments: dict[str, dict] | None = None  # of the optimizer, at the same step
     lost: bool = False  # its weights are no numbers any more: it cannot win
 
     def plain(self) -> dict:
@@ -62,6 +63,8 @@ class LockStep:
         self.first_step = 0  # of the run, before this phase: what loggers go by
         self.stacks = settings.stack and settings.precision == "32" and stackable(learner, phase)
         self.stack: Stack | None = None
+        self.carries = settings.optimizer_state == "carry"
+        self.optimizer: torch.optim.Optimizer | None = None
         self.autocast = settings.precision == "bf16-mixed"
         self.standings = [Standing() for _ in candidates]
         self.alive = list(range(len(candidates)))
@@ -102,9 +105,27 @@ class LockStep:
         s, fused = self.settings, self.learner.device.type in ("cpu", "cuda")
         common: dict[str, Any] = {"lr": s.lr, "weight_decay": s.weight_decay, "fused": fused}
         groups = list(merged.values())
-        if s.optimizer == "adam":
-            return torch.optim.Adam(groups, **common)
-        return torch.optim.SGD(groups, momentum=s.momentum, **common)
+        adam = s.optimizer == "adam"
+        self.optimizer = torch.optim.Adam(groups, **common) if adam else torch.optim.SGD(groups, momentum=s.momentum, **common)
+        if self.carries:
+            self.carry_on()
+        return self.optimizer
+
+    def carry_on(self) -> None:
+        """Begin with the moments at the end of the last phase."""
+        assert self.optimizer is not None
+        for c in self.candidates:
+            for name, p in c.network.named_parameters():
+                kept = self.learner.optimizer_moments.get(name, {})
+                if p.requires_grad and kept and all(value.shape in (p.shape, ()) for value in kept.values()):
+                    self.optimizer.state[p] = {key: value.clone().to(p.device if value.dim() else "cpu") for key, value in kept.items()}
+
+    def moments_of(self, i: int) -> dict[str, dict] | None:
+        """Of a candidate, by the names of its parameters."""
+        if not self.carries or self.optimizer is None:
+            return None
+        state, named = self.optimizer.state, self.candidates[i].network.named_parameters()
+        return {name: {key: value.clone() for key, value in state[p].items() if value is not None} for name, p in named if p in state}
 
     def walk(self, block: list[Batch]) -> None:
         """One Lightning step: a block of mini-batches."""
@@ -263,7 +284,7 @@ class LockStep:
                 standing = self.standings[i]
                 if standing.accuracy is None or accuracy > standing.accuracy:
                     weights = {name: value.clone() for name, value in self.candidates[i].network.state_dict().items()}
-                    self.standings[i] = Standing(accuracy, self.step, self.step, weights)
+                    self.standings[i] = Standing(accuracy, self.step, self.step, weights, self.moments_of(i))
                 elif self.step - standing.step >= (math.inf if self.patience is None else self.patience):
                     self.dismiss(i)
             self.log({"alive": len(self.alive), "best_val_accuracy": self.best_accuracy})
@@ -365,6 +386,7 @@ class LockStep:
         """Restore every candidate to its best weights."""
         for i in self.alive:
             self.standings[i].steps = self.step
+            self.standings[i].moments = self.standings[i].moments or self.moments_of(i)
         for c, standing in zip(self.candidates, self.standings):
             if standing.weights is not None:
                 c.network.load_state_dict(standing.weights)

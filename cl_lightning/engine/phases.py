@@ -6,7 +6,7 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -27,6 +27,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, Phases
 from cl_lightning.metrics.costs import Costs
+from cl_lightning.metrics.flops import Calls
 from cl_lightning.protocol import running
 from cl_lightning.randomness import seeded
 
@@ -50,13 +51,21 @@ class Engine:
 
     def learn(self, learner: Learner, task: Task) -> None:
         """Boundary to boundary. After a kill the last boundary is loaded and this is called again."""
-        learner.head = task.head
+        self.begin(learner, task, where := f"task{task.index}")
         with self.hook(learner, task.index, "on_task_start"):
             learner.on_task_start(task)
-        self.drive(learner.learn(task), learner, task, f"task{task.index}")
+        self.drive(learner.learn(task), learner, task, where)
         faults.reached("task_end")
         with self.hook(learner, task.index, "on_task_end"):
             learner.on_task_end(task)
+
+    def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
+        """After ``seen`` tasks; ``task`` is the last of them, closed. They may train phases."""
+        self.begin(learner, task, where := f"predictors{seen}")
+        return self.drive(learner.predictors(seen), learner, task, where)
+
+    def begin(self, learner: Learner, task: Task, where: str) -> None:
+        learner.head, learner._once = task.head, Once(self, learner, where)
 
     @contextmanager
     def hook(self, learner: Learner, *key: object) -> Iterator[None]:
@@ -69,7 +78,6 @@ class Engine:
     def drive(self, phases: Phases, learner: Learner, task: Task, where: str) -> Any:
         """Run a generator of phases to its end and return what it returns."""
         outcome: Any = None
-        learner.head = task.head
         for index in itertools.count():
             try:
                 with self.hook(learner, where, index):
@@ -98,8 +106,10 @@ class Engine:
         if row is None or not self.journal.intact(row["weights"]):
             row = self.train(learner, phase, task, where, index)
         winner = phase.candidates[row["winner"]]
-        winner.network.load_state_dict(self.journal.load(row["weights"]))
+        kept = self.journal.load(row["weights"])
+        winner.network.load_state_dict(kept["weights"])
         winner.network.eval()
+        learner.optimizer_moments = kept["moments"]
         self.costs.add(**row["costs"])
         best = row["standings"][row["winner"]]
         return Outcome(winner, best["val_accuracy"], best["steps"], best["steps_to_best"])
@@ -165,14 +175,15 @@ class Engine:
         learner.engine = None
         self.step += engine.step
         lost = [s.lost for s in standings]
-        best = candidates[best_of([s.accuracy for s in standings], lost)].network.state_dict()
+        best = best_of([s.accuracy for s in standings], lost)
+        kept = {"weights": candidates[best].network.state_dict(), "moments": standings[best].moments or {}}
         row = self.journal.append(
             "share",
             **place,
             **named,
             standings=[s.plain() for s in standings],
             lost=lost,
-            weights=self.journal.save(f"{where}-phase{index}-{first}", partial(torch.save, best)),
+            weights=self.journal.save(f"{where}-phase{index}-{first}", partial(torch.save, kept)),
             mini_batches=engine.step,
             costs=engine.costs.plain(),
         )
@@ -211,6 +222,31 @@ class Engine:
         return spent
 
 
+class Once:
+    """Behind ``Learner.once``: what the work came to, read from the journal if it was done before."""
+
+    def __init__(self, engine: Engine, learner: Learner, where: str) -> None:
+        self.journal, self.engine, self.seed, self.where = engine.journal, engine, learner.seed, where
+        self.known: list[str] = []
+
+    def __deepcopy__(self, memo: dict) -> Once:
+        return self  # a copy of a learner keeps things where the learner does
+
+    def __call__(self, name: str, work: Callable[[], Any]) -> Any:
+        if name in self.known:
+            raise Refusal(f"self.once({name!r}, ...) is called twice in {self.where}. Give each piece of work a name of its own.")
+        self.known.append(name)
+        row = self.journal.find("once", where=self.where, name=name)
+        if row is None or not self.journal.intact(row["saved"]):
+            with seeded(self.seed, self.where, "once", name), Calls() as calls:
+                value = work()
+            saved = self.journal.save(f"{self.where}-once{len(self.known)}", partial(torch.save, value))
+            row = self.journal.append("once", where=self.where, name=name, saved=saved, flops=calls.total)
+        else:
+            self.engine.costs.count(row["flops"], row["flops"])
+        return self.journal.load(row["saved"])
+
+
 class InsideCheckpoints(pl.Callback):
     """Lightning's checkpoint every so many minutes and at SIGTERM, between blocks; the last two are kept."""
 
@@ -222,14 +258,17 @@ class InsideCheckpoints(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
         if termination.requested() or monotonic() - self.saved_at >= self.seconds:
-            inside = self.journal.all("inside")
-            saved = self.journal.save(f"inside{len(inside) % 2}", trainer.save_checkpoint)
-            self.journal.append("inside", **self.row, step=learner.engine.step, saved=saved)
+            self.journal.settle()
+            name = f"inside{len(self.journal.all('inside')) % 2}"
+            self.journal.save_behind(name, trainer.save_checkpoint, "inside", **self.row, step=learner.engine.step)
             self.saved_at = monotonic()
+        if termination.requested():
+            self.journal.settle()
         termination.exit_if_requested()
 
     def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
         learner.engine.score_last()
+        self.journal.settle()
 
 
 def is_at(row: dict, place: dict) -> bool:

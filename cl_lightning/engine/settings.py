@@ -40,6 +40,7 @@ class Training:
     lr: float = 1e-3
     momentum: float = 0.0
     weight_decay: float = 0.0
+    optimizer_state: str = "reset"
     clip: float | None = None
     patience: float | None = None
     score_at: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 10)

@@ -93,7 +93,9 @@ class Learner(pl.LightningModule):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
         self.trying = nn.ModuleList()  # the networks in training, so that Lightning moves and checkpoints them
+        self.optimizer_moments: dict[str, dict] = {}  # optimizer state by parameter, where trainer.optimizer_state=carry
         self.engine: LockStep | None = None
+        self._once: Callable[[str, Callable[[], Any]], Any] | None = None  # the engine's: behind ``once``
         self.head: Head | None = None  # of the stream, from the first task on
 
     # ---- what papers are about -------------------------------------------------------------------------------
@@ -151,6 +153,8 @@ class Learner(pl.LightningModule):
     def held(self) -> dict[str, int]:
         """Bytes of everything it keeps, by name."""
         bytes_of = {"parameters": tensor_bytes(list(self.parameters())), "buffers": tensor_bytes(list(self.buffers()))}
+        if self.optimizer_moments:
+            bytes_of["optimizer"] = tensor_bytes(self.optimizer_moments)
         return {**bytes_of, **{f"memory.{name}": tensor_bytes(value) for name, value in self.memory.items()}}
 
     def structure(self) -> dict:
@@ -165,6 +169,13 @@ class Learner(pl.LightningModule):
         """A newly initialised network; the same key gives the same weights, whatever the learner."""
         with seeded(self.seed, "init", *key):
             return self.build(**options)
+
+    def once(self, name: str, work: Callable[[], Any]) -> Any:
+        """What long work between phases comes to (a search, a statistic), done once a task: after a kill it is read back.
+
+        ``work`` returns tensors and plain values, and changes nothing. Draws inside depend on the task and ``name``.
+        """
+        return work() if self._once is None else self._once(name, work)
 
     def in_training(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The logits that the loss may see in this stream's head mode."""
@@ -203,11 +214,11 @@ class Learner(pl.LightningModule):
             self.engine.restore(checkpoint["lockstep"])
 
     def get_extra_state(self) -> dict:
-        return {"structure": self.structure(), "memory": self.memory}
+        return {"structure": self.structure(), "memory": self.memory, "moments": self.optimizer_moments}
 
     def set_extra_state(self, state: dict) -> None:
         self.grow(state["structure"])
-        self.memory = state["memory"]
+        self.memory, self.optimizer_moments = state["memory"], state["moments"]
 
 
 FINAL = ("training_step", "configure_optimizers", "on_save_checkpoint", "on_load_checkpoint", "get_extra_state", "set_extra_state")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import torch
 from cl_lightning.data.task import Head
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.journal import Journal
 from cl_lightning.learners import Finetune
 from cl_lightning.protocol import Grants
 from tests.benchmarks import bare
@@ -85,9 +87,37 @@ def default_run(repeats: int) -> list[Row]:
             seconds.append(float(re.findall(r"first step after ([\d.]+)", out.stderr)[0]))
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6  # kilobytes on Linux
     return [
-        Row("command to first training step, warm", sorted(seconds)[len(seconds) // 2], 6, "s"),
+        Row("command to first training step, warm", statistics.median(seconds), 6, "s"),
         Row("peak memory of the default run", peak, 1, "GB"),
     ]
+
+
+def checkpoint(repeats: int) -> Row:
+    """How long a checkpoint of 100 MB holds up training, against writing it."""
+    state = {"weights": torch.randn(25_000_000)}
+    held_up, written = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Path(folder))
+        for _ in range(repeats + 1):
+            began = time.perf_counter()
+            journal.save_behind("inside0", partial(torch.save, state), "inside", step=0)
+            held_up.append(time.perf_counter() - began)
+            journal.settle()
+            began = time.perf_counter()
+            torch.save(state, Path(folder) / "bare.pt")
+            written.append(time.perf_counter() - began)
+    return Row("a checkpoint of 100 MB, against torch.save", statistics.median(held_up[1:]) / statistics.median(written[1:]), 1.1)
+
+
+def safety(repeats: int) -> Row:
+    """What journal, checksums, leases and the search for copies take of the default run's seconds."""
+    shares = []
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tests.benchmarks.safety", f"outputs={folder}", "resume=false"]
+        for _ in range(min(repeats, 3)):
+            out = subprocess.run(command, capture_output=True, text=True, check=True)
+            shares.append(float(re.findall(r"share ([\d.]+)", out.stdout)[0]))
+    return Row("journal, checksums and leases, of the default run", 100 * statistics.median(shares), 2, "%")
 
 
 def main() -> None:
@@ -109,6 +139,8 @@ def main() -> None:
         training(8, 10, "adam", None, n, stack=False),
         evaluation(n),
         *default_run(n),
+        checkpoint(n),
+        safety(n),
     ]
     print("| work (MLP 784-100-100-10) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |")
     for row in rows:

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 from pathlib import Path
 
+import pytest
 import torch
 
 from cl_lightning.data.cache import open_images
@@ -54,6 +55,15 @@ def test_writing_to_the_images_does_not_reach_the_disk(tmp_path: Path) -> None:
     source = Counted(tmp_path / "log")
     open_images("toy", source, tmp_path).train.x.zero_()
     assert open_images("toy", source, tmp_path).train.x.max() == 7
+
+
+def test_a_damaged_entry_is_made_again(tmp_path: Path) -> None:
+    source = Counted(tmp_path / "log")
+    open_images("toy", source, tmp_path / "cache")
+    file = next((tmp_path / "cache").glob("*/train_x.npy"))
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.warns(UserWarning, match="is damaged: its images are made again"):
+        assert open_images("toy", source, tmp_path / "cache").train.x.shape == (4, 1, 2, 2)
 
 
 def opened(folder: Path) -> int:

@@ -99,3 +99,41 @@ def test_real_data_have_their_published_numbers(name: str, real_data: str, cache
     assert images.test.x.shape == (10_000, 1, 28, 28)
     assert images.test.y.bincount(minlength=10).sum() == 10_000
     assert (images.train.y.bincount() == 6000).all() == (name == "fashion_mnist")
+
+
+def parquet(folder: Path, images: list[bytes | np.ndarray], labels: list[int]) -> ParquetImages:
+    """A data set of such images, encoded ones as they are."""
+    import datasets
+
+    features = datasets.Features(img=datasets.Image(), kind=datasets.Value("int64"))
+    cells = [{"bytes": image, "path": None} if isinstance(image, bytes) else image for image in images]
+    for split in ("train", "test"):
+        place = folder / "toy" / "data" / f"{split}-0.parquet"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        datasets.Dataset.from_dict({"img": cells, "kind": labels}, features=features).to_parquet(str(place))
+    return ParquetImages("toy", "nobody/toy", "main", "img", "kind", ("x", "y"), str(folder))
+
+
+GREY = np.zeros((5, 5), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "says"),
+    [
+        ([GREY, b"\x89PNG no image", GREY], [0, 1, 0], "Image 1 of the train split of 'toy' cannot be read"),
+        ([GREY, np.zeros((6, 5), dtype=np.uint8)], [0, 1], r"2 different shapes.*\(1, 5, 5\) to \(1, 6, 5\)"),
+        ([GREY, GREY], [0, 7], "Image 1 of the train split of 'toy' has the label 7, but there are classes 0 to 1"),
+    ],
+)
+def test_what_is_wrong_with_images_is_said_with_their_number(images: list, labels: list, says: str, tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=says):
+        open_images("toy", parquet(tmp_path, images, labels), tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*/meta.json"))
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+    source = parquet(tmp_path, [GREY], [0])
+    file = next(tmp_path.glob("toy/data/train*"))
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(Refusal, match=r"(?s)parquet files of 'toy' cannot be read.*train-0\.parquet is damaged"):
+        source.decode()

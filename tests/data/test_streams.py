@@ -124,3 +124,13 @@ def test_describing_a_stream_tells_what_each_task_holds() -> None:
         "n_test": 50,
         "head": {"mode": "multi_test", "outputs": [2, 3]},
     }
+
+
+@pytest.mark.parametrize("pool", ["train", "test"])
+def test_a_class_without_images_is_refused_by_name(pool: str) -> None:
+    gap = toys.images()
+    y = getattr(gap, pool).y
+    y[y == 1] = 0
+    with pytest.raises(Refusal, match=rf"Class 1 \(b\) of toy has no {pool}.* images.*stream\.class_order"):
+        split(gap, seed=0, tasks=2, classes_per_task=2, n_train=50, n_val=0, n_test=None, head="single")
+    split(gap, seed=0, tasks=2, classes_per_task=1, n_train=50, n_val=0, n_test=None, head="single", class_order=[0, 2])

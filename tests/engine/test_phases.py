@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -213,5 +214,86 @@ def test_predictors_of_a_restored_learner_find_what_those_of_one_that_went_on_do
     restored = make(LooksAround, grid=[{}])
     restored.load_state_dict(went_on.learner.state_dict())
     restored.train()
-    went_on.engine.drive(restored.predictors(3), restored, s.closed(2), "predictors3")
+    went_on.engine.predictors(restored, 3, s.closed(2))
     assert restored.found == went_on.learner.found == (s.head, False)
+
+
+# ---- long work between phases ------------------------------------------------------------------------------------
+
+
+class Searches(Finetune):
+    """Long work at a task's start, and draws after it."""
+
+    done: list[int] = []
+
+    def on_task_start(self, task):
+        self.found = self.once("search", lambda: self.search(task))
+        self.drawn = torch.rand(1).item()
+
+    def search(self, task):
+        self.done.append(task.index)
+        return {"nearest": task.index, "scores": torch.rand(3), "pair": (1, 2.5)}
+
+
+def test_long_work_is_done_once_and_read_back_after_a_kill(tmp_path: Path) -> None:
+    s, ends = toys.stream(tasks=1), []
+    Searches.done.clear()
+    for _ in range(2):  # the second finds the journal of the first, without a boundary: as after a kill
+        learner = Searches(build=builder(s), seed=0)
+        learn(learner, s, folder=tmp_path)
+        ends.append((learner.found["scores"].tolist(), learner.found["nearest"], learner.found["pair"], learner.drawn))
+    assert ends[0] == ends[1]
+    assert Searches.done == [0]
+
+
+def test_long_work_is_done_for_every_task_and_its_operations_are_counted_once(tmp_path: Path) -> None:
+    class Looks(Searches):
+        def search(self, task):
+            super().search(task)
+            return self.network(task.train.x, None).sum().detach()
+
+    s, spent = toys.stream(tasks=2), []
+    Searches.done.clear()
+    for _ in range(2):
+        spent.append(learn(Looks(build=builder(s), seed=0), s, folder=tmp_path).engine.costs.flops)
+    assert Searches.done == [0, 1]
+    assert spent[0] == spent[1]
+
+
+def test_two_pieces_of_work_need_two_names() -> None:
+    class Twice(Searches):
+        def on_task_end(self, task):
+            self.once("search", lambda: 1)
+
+    with pytest.raises(Refusal, match=r"once\('search', ...\) is called twice in task0"):
+        learn(Twice(build=builder(toys.stream()), seed=0), toys.stream())
+
+
+# ---- checkpoints inside a phase ----------------------------------------------------------------------------------
+
+
+def test_only_the_writing_of_a_checkpoint_holds_up_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cl_lightning import journal as module
+
+    journal, may_go_on = Journal(tmp_path), threading.Event()
+    monkeypatch.setattr(module, "checksum_of", lambda path: str(may_go_on.wait(10)))
+    journal.save_behind("inside0", partial(torch.save, {"x": torch.ones(3)}), "inside", step=1)
+    assert journal.all("inside") == []  # the caller has gone on, with the checksum still to come
+    may_go_on.set()
+    journal.settle()
+    assert journal.all("inside")[0]["saved"] == {"file": "inside0.pt", "checksum": "True"}
+
+
+def test_what_goes_wrong_behind_is_raised_when_it_settles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cl_lightning import journal as module
+
+    def full(path: Path) -> str:
+        raise OSError(28, "No space left on device")
+
+    journal = Journal(tmp_path)
+    monkeypatch.setattr(module, "checksum_of", full)
+    journal.save_behind("inside0", partial(torch.save, {}), "inside", step=1)
+    with pytest.raises(OSError, match="No space left"):
+        journal.settle()
+    assert journal.all("inside") == []
+    assert list((tmp_path / "checkpoints").iterdir()) == []

@@ -14,12 +14,9 @@ from cl_lightning.data.streams import split
 from cl_lightning.data.task import Blocks, Head
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Independent, Joint, Learner
-from cl_lightning.learners.base import FINAL
 from cl_lightning.metrics.accuracy_matrix import backward_transfer
 from tests import toys
 from tests.toys import builder, learn, training
-
-LEARNERS = [Finetune, Independent, partial(Independent, start="clone"), partial(Independent, split_width=True), Joint]
 
 
 def make(cls, s=None, grid=({},), **options: object) -> Learner:
@@ -30,66 +27,18 @@ def flat(network: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in network.parameters()])
 
 
-# ---- every learner -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cls", LEARNERS)
-def test_the_same_seed_gives_the_same_bits(cls) -> None:
-    torch.manual_seed(1)
-    one = learn(make(cls), toys.stream(), training(patience=10))
-    torch.manual_seed(2)
-    other = learn(make(cls), toys.stream(), training(patience=10))
-    assert torch.equal(one.weights, other.weights)
-    assert one.matrix == other.matrix
-
-
-@pytest.mark.parametrize("cls", LEARNERS)
-def test_garbage_for_test_data_changes_no_parameter(cls) -> None:
-    s, garbage = toys.stream(), toys.stream()
-    garbage.images.test.x.random_(0, 255, generator=torch.Generator().manual_seed(0))
-    one, other = learn(make(cls), s, training(patience=10)), learn(make(cls), garbage, training(patience=10))
-    assert torch.equal(one.weights, other.weights)
-    assert one.matrix != other.matrix
-
-
-@pytest.mark.parametrize("cls", LEARNERS)
-def test_a_checkpoint_restores_a_learner_in_an_empty_one(cls) -> None:
-    learned = learn(make(cls), toys.stream())
-    empty = make(cls)
-    empty.load_state_dict(learned.learner.state_dict())
-    x = toys.stream().test(0).x
-    task = 1 if empty.needs.task_id_at_test else None
-    with torch.no_grad():
-        assert torch.equal(empty.eval()(x, task), learned.learner.eval()(x, task))
-
-
-@pytest.mark.parametrize("cls", LEARNERS)
-def test_what_is_held_is_what_the_checkpoint_stores(cls) -> None:
-    learner = learn(make(cls), toys.stream()).learner
-    stored = sum(t.nbytes for t in learner.state_dict().values() if isinstance(t, torch.Tensor))
-    assert sum(learner.held().values()) == stored > 0
-
-
-@pytest.mark.parametrize("cls", [Independent, partial(Independent, start="clone"), Joint])
-def test_the_first_task_is_the_same_for_every_full_size_learner(cls) -> None:
-    assert learn(make(cls), toys.stream()).matrix[1][0] == learn(make(Finetune), toys.stream()).matrix[1][0]
-
-
-def test_lightnings_hooks_are_not_overridden() -> None:
-    for cls in (Finetune, Independent, Joint):
-        assert not set(FINAL) & set(vars(cls))
-
-
 # ---- finetune ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("head", ["single", "multi_train_test"])
-def test_finetune_is_a_hand_written_loop_to_the_bit(optimizer: str, dropout: float, head: str) -> None:
+@pytest.mark.parametrize("state", ["reset", "carry"])
+def test_finetune_is_a_hand_written_loop_to_the_bit(optimizer: str, dropout: float, head: str, state: str) -> None:
     s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head=head)
     build = builder(s, dropout=dropout)
-    learned = learn(Finetune(build=build, seed=3), s, training(optimizer=optimizer))
+    momentum = 0.0 if optimizer == "adam" else 0.9
+    learned = learn(Finetune(build=build, seed=3), s, training(optimizer=optimizer, momentum=momentum, optimizer_state=state))
 
     from cl_lightning.randomness import seed_of, seeded
 
@@ -97,8 +46,10 @@ def test_finetune_is_a_hand_written_loop_to_the_bit(optimizer: str, dropout: flo
         network = build()
     with torch.random.fork_rng():
         for index in range(2):
-            kind = torch.optim.Adam if optimizer == "adam" else torch.optim.SGD
-            opt = kind(network.parameters(), lr=0.01, fused=True)
+            if index == 0 or state == "reset":
+                parameters = network.parameters()
+                adam = optimizer == "adam"
+                opt = torch.optim.Adam(parameters, 0.01, fused=True) if adam else torch.optim.SGD(parameters, 0.01, momentum, fused=True)
             network.train()
             for block in Blocks(s.task(index).train, (3, f"task{index}", 0), 10, 3, 1):
                 for batch in block.batches:
@@ -190,13 +141,3 @@ def test_joint_from_scratch_does_not_depend_on_what_it_learned_before() -> None:
 def test_joint_beats_finetune_on_the_average_of_all_tasks() -> None:
     joint, finetune = (learn(make(cls), toys.stream(tasks=5), training(max_epochs=20)).matrix[-1] for cls in (Joint, Finetune))
     assert sum(joint) > sum(finetune)
-
-
-def test_only_learners_that_declare_it_are_lent_past_tasks() -> None:
-    class Looking(Finetune):
-        def on_task_start(self, task):
-            assert task.past == ()
-
-    learn(make(Looking), toys.stream())
-    assert Joint.needs.past_data
-    assert not Finetune.needs.past_data

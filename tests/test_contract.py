@@ -1,0 +1,294 @@
+"""What every learner promises. One that lies beside the others in ``conf/learner`` is held to it without further ado."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn as nn
+
+from cl_lightning.data.task import Blocks, Task
+from cl_lightning.engine.lockstep import LockStep
+from cl_lightning.experiment import build_learner
+from cl_lightning.learners import Finetune, Learner
+from cl_lightning.learners.base import FINAL, tensor_bytes
+from cl_lightning.runs import conf_dir
+from tests import toys
+from tests.commands import but_what_may_differ, configure, run
+from tests.test_resume import FRAGILE, in_a_child
+from tests.toys import learn, training
+
+NAMES = sorted(path.stem for path in (Path(conf_dir()) / "learner").glob("*.yaml"))
+VARIANTS = [
+    ("learner=independent", "learner.start=clone"),
+    ("learner=joint", "learner.at=last_task"),
+    ("learner=joint", "learner.restart=false"),
+]
+CASES = [(f"learner={name}",) for name in NAMES] + VARIANTS
+
+Make = Callable[[], Learner]
+
+
+def maker(*overrides: str, tasks: int = 3) -> Make:
+    """A function that makes the learner of a configuration anew."""
+    cfg, s = configure("backbone.sizes=[16]", "selection=none", *overrides), toys.stream(tasks=tasks)
+    return lambda: build_learner(cfg, s)
+
+
+def name_of(overrides: tuple[str, ...]) -> str:
+    return ",".join(overrides).replace("learner=", "").replace("learner.", "")
+
+
+every_learner = pytest.mark.parametrize("overrides", CASES, ids=name_of)
+
+
+# ---- U1: the same seed, the same bits ----------------------------------------------------------------------------
+
+
+def same_seed_same_bits(make: Make) -> None:
+    ends = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        random.seed(state)
+        ends.append(learn(make(), toys.stream(), training(patience=10)))
+    assert torch.equal(ends[0].weights, ends[1].weights)
+    assert ends[0].matrix == ends[1].matrix
+
+
+@every_learner
+def test_the_same_seed_gives_the_same_bits(overrides: tuple) -> None:
+    same_seed_same_bits(maker(*overrides))
+
+
+class DrawsUnseeded(Finetune):
+    def after_step(self, c, batch):
+        with torch.no_grad():
+            next(c.network.parameters()).add_(random.random() * 1e-3)
+
+
+def test_an_unseeded_draw_is_caught() -> None:
+    with pytest.raises(AssertionError):
+        same_seed_same_bits(maker("learner._target_=tests.test_contract.DrawsUnseeded"))
+
+
+# ---- U2, U3: test data decide nothing, past data are not there ---------------------------------------------------
+
+
+def only_training_data_decide(make: Make) -> None:
+    s, garbage = toys.stream(), toys.stream()
+    garbage.images.test.x.random_(0, 255, generator=torch.Generator().manual_seed(0))
+    one, other = learn(make(), s, training(patience=10)), learn(make(), garbage, training(patience=10))
+    assert torch.equal(one.weights, other.weights)
+    assert one.matrix != other.matrix
+
+
+@every_learner
+def test_garbage_for_test_data_changes_no_parameter(overrides: tuple) -> None:
+    only_training_data_decide(maker(*overrides))
+
+
+@every_learner
+def test_only_learners_that_declare_it_are_lent_past_tasks(overrides: tuple) -> None:
+    learner, lent = maker(*overrides)(), []
+
+    class Asks(type(learner)):  # type: ignore[misc]
+        def on_task_start(self, task: Task) -> None:
+            lent.append(len(task.past))
+            super().on_task_start(task)
+
+    learner.__class__ = Asks
+    learn(learner, toys.stream())
+    assert lent == ([0, 1, 2] if learner.needs.past_data else [0, 0, 0])
+
+
+# ---- U4, U5: without strength, and on the first task, finetune to the bit ----------------------------------------
+
+WITHOUT_STRENGTH: dict[str, tuple[str, ...]] = {"finetune": ()}  # settings under which a learner is finetune
+OWN_WAY = {  # learners that never are, and why
+    "independent": "a network a task",
+    "independent_gem": "a network a task",
+    "joint": "trains on all tasks",
+}
+FIRST_TASK_DIFFERS = {"independent_gem": "narrower networks", "joint,at=last_task": "learns at the end"}
+
+
+def weights_after(make: Make, tasks: int) -> torch.Tensor:
+    return learn(make(), toys.stream(), tasks=tasks).weights
+
+
+def test_every_learner_has_settings_without_strength_or_a_reason() -> None:
+    assert sorted([*WITHOUT_STRENGTH, *OWN_WAY]) == NAMES
+
+
+@pytest.mark.parametrize("name", WITHOUT_STRENGTH)
+def test_without_strength_it_is_finetune_to_the_bit(name: str) -> None:
+    make = maker(f"learner={name}", *WITHOUT_STRENGTH[name])
+    assert torch.equal(weights_after(make, 3), weights_after(maker("learner=finetune"), 3))
+
+
+@every_learner
+def test_on_the_first_task_it_is_finetune_to_the_bit_or_there_is_a_reason(overrides: tuple) -> None:
+    one, finetune = weights_after(maker(*overrides), 1), weights_after(maker("learner=finetune"), 1)
+    same = one.shape == finetune.shape and torch.equal(one, finetune)
+    assert same != (name_of(overrides) in FIRST_TASK_DIFFERS)
+
+
+# ---- U6: what it holds is what it declares and what is stored ----------------------------------------------------
+
+
+def declared_is_stored(make: Make) -> None:
+    learner = learn(make(), toys.stream()).learner
+    assert sum(learner.held().values()) == tensor_bytes(learner.state_dict()) > 0
+
+
+@every_learner
+def test_what_is_held_is_what_a_checkpoint_stores(overrides: tuple) -> None:
+    declared_is_stored(maker(*overrides))
+
+
+@every_learner
+def test_a_checkpoint_restores_it_in_an_empty_one(overrides: tuple) -> None:
+    make = maker(*overrides)
+    learned, empty = learn(make(), toys.stream()).learner, make()
+    empty.load_state_dict(learned.state_dict())
+    x, told = toys.stream().test(0).x, 1 if learned.needs.task_id_at_test else None
+    with torch.no_grad():
+        assert torch.equal(empty.eval()(x, told), learned.eval()(x, told))
+
+
+# ---- U7: the optimizer's state at a task switch ------------------------------------------------------------------
+
+
+OPTIMIZERS = {"adam": {"optimizer": "adam"}, "momentum": {"optimizer": "sgd", "momentum": 0.9}}
+
+
+@every_learner
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_optimizers_state_is_reset_at_a_switch_unless_it_is_to_be_carried(overrides: tuple, optimizer: str) -> None:
+    settings = {state: training(max_epochs=2, optimizer_state=state, **OPTIMIZERS[optimizer]) for state in ("reset", "carry")}
+    reset, carry = (learn(maker(*overrides)(), toys.stream(), settings[state]) for state in ("reset", "carry"))
+    assert "optimizer" not in reset.learner.held()
+    assert carry.learner.held()["optimizer"] >= sum(p.nbytes for p in trained(carry.learner))
+    phases = len(carry.journal.all("phase"))
+    assert torch.equal(reset.weights, carry.weights) == (phases == 1)
+
+
+def trained(learner: Learner) -> list[nn.Parameter]:
+    """Of the network that was trained last."""
+    return list((learner.network if learner.network is not None else learner.networks[-1]).parameters())
+
+
+# ---- hidden state ------------------------------------------------------------------------------------------------
+
+
+def nothing_is_hidden(tmp_path: Path, *overrides: str) -> None:
+    plain, fresh = (run(tmp_path / word, *overrides, f"debug.fresh_learner={word}") for word in ("false", "true"))
+    assert but_what_may_differ(plain) == but_what_may_differ(fresh)
+
+
+@every_learner
+def test_it_ends_the_same_when_every_task_starts_in_a_fresh_learner(overrides: tuple, tmp_path: Path) -> None:
+    nothing_is_hidden(tmp_path, *overrides)
+
+
+class Hides(Finetune):
+    """Copies images into an attribute that no checkpoint knows, and trains on them."""
+
+    def extend(self, batch):
+        return batch.cat(*self.hidden) if hasattr(self, "hidden") else batch
+
+    def on_task_end(self, task):
+        self.hidden = [part[:20].clone() for part in task.train.parts]
+
+
+def test_a_hidden_tensor_is_caught(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        nothing_is_hidden(tmp_path, "learner._target_=tests.test_contract.Hides")
+
+
+# ---- resume ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", ["", "trainer.optimizer_state=carry", "trainer.precision=bf16-mixed"])
+@every_learner
+def test_killed_again_and_again_inside_phases_it_ends_the_same(overrides: tuple, extra: str, tmp_path: Path, capfd) -> None:
+    options, kills = (*FRAGILE, *overrides, *extra.split()), 0
+    while in_a_child(lambda: run(tmp_path / "killed", *options, "debug.fault=block:7")) == -signal.SIGKILL:
+        kills += 1
+        assert kills < 60, "no progress is made between kills"
+    assert kills >= 2
+    assert "resumed at step" in capfd.readouterr().err
+    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(run(tmp_path / "whole", *options))
+
+
+# ---- devices that are not at hand --------------------------------------------------------------------------------
+
+
+def every_hook_runs_on_meta(make: Make) -> None:
+    """Learns a task on the CPU, then takes mini-batches of the next with all tensors on a device where nothing is computed:
+    a tensor left on the CPU, or a value looked at in the middle of a step, raises."""
+    s = toys.stream()
+    learned = learn(make(), s, training(max_epochs=1), tasks=1)
+    learner = learned.learner
+    task = s.task(1, past=(s.task(0),) if learner.needs.past_data else ())
+    learned.engine.begin(learner, task, "task1")
+    learner.on_task_start(task)
+    phases = learner.learn(task)
+    phase = next(phases, None)
+    if phase is None:  # joint with at=last_task
+        return
+    learner.trying = nn.ModuleList(c.network for c in phase.candidates)
+    learner.to("meta")
+    settings = training(stack=False)
+    blocks = Blocks(phase.train or task.train, (0, "task1", 0), 10, 1, 5)
+    engine = learner.engine = LockStep(learner, phase, phase.candidates, task, settings, blocks)
+    optimizer = engine.new_optimizer()
+    engine.set_mode(training=True)
+    for block in blocks:
+        for batch in block.to(torch.device("meta")).batches:
+            engine.take(batch, optimizer)
+    assert any(p.grad is not None for c in phase.candidates for p in c.network.parameters())
+    engine.set_mode(training=False)
+    with torch.no_grad():
+        for batch in s.task(1).val.batches(10):
+            batch = batch.to(torch.device("meta"))
+            batch.shared = learner.shared(batch)
+            assert learner.logits(phase.candidates[0], batch).device.type == "meta"
+        told = 0 if learner.needs.task_id_at_test else None
+        assert learner(torch.zeros(5, *toys.SHAPE, device="meta"), told).device.type == "meta"
+
+
+@every_learner
+def test_every_hook_runs_on_a_device_that_is_not_the_cpu(overrides: tuple) -> None:
+    every_hook_runs_on_meta(maker(*overrides))
+
+
+class StaysOnTheCpu(Finetune):
+    def loss(self, c, batch):
+        return super().loss(c, batch) + torch.ones(4).sum() * torch.zeros(1)
+
+
+class LooksAtValues(Finetune):
+    def after_backward(self, c, batch):
+        if next(c.network.parameters()).grad.norm().item() > 1:
+            c.network.zero_grad()
+
+
+@pytest.mark.parametrize("cls", ["StaysOnTheCpu", "LooksAtValues"])
+def test_a_tensor_left_on_the_cpu_or_looked_at_is_caught(cls: str) -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        every_hook_runs_on_meta(maker(f"learner._target_=tests.test_contract.{cls}"))
+
+
+# ---- the rest ----------------------------------------------------------------------------------------------------
+
+
+@every_learner
+def test_the_engines_hooks_are_not_overridden(overrides: tuple) -> None:
+    cls = type(maker(*overrides)())
+    assert all(getattr(cls, name) is getattr(Learner, name) for name in FINAL)
