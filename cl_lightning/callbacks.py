@@ -21,6 +21,9 @@ class StreamCallback(pl.Callback):
 
     def on_task_end(self, learner: Learner, task: Task) -> None: ...
 
+    def on_probe(self, learner: Learner, task: Task, step: int, accuracies: list[float | None]) -> None:
+        """After a look at test data in the middle of a task (``trainer.probe_every``): ``learner`` is a copy, as it was then."""
+
     def on_evaluated(self, learner: Learner, learned: int, accuracies: list[float | None]) -> None:
         """After a row of the accuracy matrix: test accuracy on every task, None where it cannot predict."""
 

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
         arguments = sys.argv[1:]
-    arguments = list(arguments)
+    arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))  # argparse wants it before all others
     if {"--help", "-h"} & set(arguments):
         from cl_lightning.report.help import help_page
 

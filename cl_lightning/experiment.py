@@ -6,6 +6,7 @@ import inspect
 import json
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, v
 
 if TYPE_CHECKING:
     from cl_lightning.data.streams import Stream
+    from cl_lightning.data.task import Task
     from cl_lightning.engine.settings import Training
     from cl_lightning.evaluation.card import Finding
     from cl_lightning.journal import Journal
@@ -51,12 +53,14 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     """Learn every task that the journal does not hold yet, and write the results."""
     import torch
 
+    from cl_lightning.data.copies import copies_of
+    from cl_lightning.data.lease import tensors_of
     from cl_lightning.data.module import StreamDataModule
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
-    from cl_lightning.evaluation.copies import copies_of
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.evaluation.resemblance import resemblance
+    from cl_lightning.learners.base import tensor_bytes
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -71,13 +75,19 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     journal = open_journal(cfg, folder, stream, command)
     learned = restore(learner, journal)
     loggers = open_loggers(cfg.logger, folder, cfg)
-    data = StreamDataModule(stream)
-    engine = Engine(data, journal, settings, loggers, callbacks)
+    data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
 
     def tell(hook: str, *arguments: Any) -> None:
         for callback in callbacks:
             getattr(callback, hook, lambda *_: None)(*arguments)
+
+    def probe(copied: Learner, task: Task, phase: int, step: int) -> None:
+        row = evaluator.probe(copied, task.index + 1)
+        journal.append("probe", task=task.index, phase=phase, step=step, accuracies=row)
+        tell("on_probe", copied, task, step, row)
+
+    engine = Engine(data, journal, settings, loggers, callbacks, probe)
 
     def predictors_after(learned: int) -> dict[str, Learner]:
         return engine.predictors(learner, learned, stream.closed(max(learned - 1, 0)))
@@ -114,14 +124,15 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 tell("on_task_start", learner, task)
                 engine.learn(learner, task)
                 tell("on_task_end", learner, task)
-                lent, copies = [each.index for each in (*task.past, task)], copies_of(task.train, learner)
+                lent, copies = [each.index for each in (*task.past, task)], copies_of([s for s in (task.train, task.val) if s], learner)
             with engine.costs.timed("checkpoint"):
                 state = learner.state_dict()
                 saved = journal.save(f"task{index}", partial(torch.save, state))
             spent = engine.settle().plain()
+            kept = tensor_bytes([tensor for _, tensor in tensors_of(learner)])
             keeps, stored = learner.held(), journal.place(saved).stat().st_size
             weigh(learner, keeps, stored, len(state))
-            journal.append("boundary", task=index, saved=saved, held=keeps, stored=stored, costs=spent, lent=lent, copies=copies)
+            journal.append("boundary", task=index, saved=saved, held=keeps, stored=stored, costs=spent, lent=lent, copies=copies, kept=kept)
             for row in (*journal.all("share"), *journal.all("once")):
                 journal.drop(row["weights" if row["event"] == "share" else "saved"])  # the boundary has taken their place
             if cfg.debug.fresh_learner:
@@ -133,6 +144,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         close_loggers(loggers, "failed")
         raise
     finally:
+        with suppress(Exception):  # of what is told already, or of no more use
+            journal.settle()
         tell("on_stream_end")
     close_loggers(loggers, "success")
     write_results(
@@ -141,7 +154,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         name=cfg.name,
         config=relevant(cfg),
         needs=asdict(learner.needs),
-        card=[asdict(finding) for finding in card_of(journal, stream, learner)],
+        card=[asdict(finding) for finding in card_of(journal, stream, learner, data.passes)],
         fingerprint=fingerprint(cfg),
         learner=learner_name(cfg),
         seed=cfg.seed,
@@ -149,7 +162,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     )
 
 
-def card_of(journal: Journal, stream: Stream, learner: Learner) -> list[Finding]:
+def card_of(journal: Journal, stream: Stream, learner: Learner, passes: int | None) -> list[Finding]:
     """From what the journal holds of a finished run."""
     from cl_lightning.evaluation.card import Lesson, card
     from cl_lightning.evaluation.evaluator import Examination
@@ -162,15 +175,21 @@ def card_of(journal: Journal, stream: Stream, learner: Learner) -> list[Finding]
             Lesson(
                 row["lent"],
                 row["copies"],
-                costs["replayed"],
-                sum(row["held"].values()),
-                costs["step_flops"] / costs["candidate_examples"] if costs["candidate_examples"] else None,
+                costs["replayed"] + sum(phase["foreign"] for phase in phases),
+                max(row["stored"], row["kept"]),
+                max((step_cost(phase["costs"]) for phase in phases if phase["costs"]["candidate_examples"]), default=None),
                 max((len(phase["candidates"]) for phase in phases), default=0),
+                len(stream.recipe(row["task"]).train),
+                costs["examples"],
             )
         )
     seen = journal.all("examined")[-1]
     alike = Resemblance(**seen["resemblance"]) if seen["resemblance"] else None
-    return card(stream.head.mode, learner.needs.past_data, lessons, Examination(**seen["examination"]), alike)
+    return card(stream.head.mode, learner.needs.past_data, lessons, Examination(**seen["examination"]), alike, passes)
+
+
+def step_cost(costs: dict) -> float:
+    return costs["step_flops"] / costs["candidate_examples"]
 
 
 def build_stream(cfg: DictConfig) -> Stream:

@@ -23,6 +23,8 @@ import torch
 from cl_lightning import faults
 from cl_lightning.errors import Refusal
 
+FORMAT = 2  # of rows and checkpoints; other ones are not read
+
 
 class Journal:
     def __init__(self, folder: Path) -> None:

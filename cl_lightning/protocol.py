@@ -30,7 +30,7 @@ def running(learner: object, hook: str) -> Iterator[None]:
         _running.pop()
 
 
-def not_for_learners(split: str, task: int) -> None:
+def not_for_learners(split: str, task: int | None = None) -> None:
     """Streams make examples for the data module and the evaluator, not for a learner that found its way to one."""
     if _running and split == "test":
         raise ProtocolError(
@@ -39,7 +39,7 @@ def not_for_learners(split: str, task: int) -> None:
         )
     if _running:
         raise ProtocolError(
-            f"the data of task {task} were asked for from the stream.",
+            "the pool of all images was asked for." if task is None else f"the data of task {task} were asked for from the stream.",
             "Use the task that was handed to the hook; keep what you need of past tasks in self.memory, where it is counted.",
         )
 

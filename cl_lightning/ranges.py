@@ -55,6 +55,7 @@ def written(value: Any) -> str:
     return {True: "true", False: "false", None: "null"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
 
 
+NUMBER = Range("a number", lambda value: is_number(value) and -math.inf < value < math.inf)
 POSITIVE = Range("a positive number", lambda value: is_number(value) and 0 < value < math.inf)
 NOT_NEGATIVE = Range("a number that is not negative", lambda value: is_number(value) and 0 <= value < math.inf)
 FRACTION = Range("a number in [0, 1)", lambda value: is_number(value) and 0 <= value < 1)
@@ -75,6 +76,7 @@ RANGES: dict[str, Range] = {
     "progress": SWITCH,
     "run": TEXT | null("no branch"),
     "from_task": whole(1) | null("no branch"),
+    "tuned": MAPPING,
     "grants.task_id_at_test": SWITCH,
     "grants.past_data": SWITCH,
     "debug.fault": TEXT | null("none"),
@@ -85,6 +87,18 @@ RANGES: dict[str, Range] = {
     "learner.split_width": SWITCH,
     "learner.at": one_of("every_task", "last_task"),
     "learner.restart": SWITCH,
+    "learner.memories": whole(1),
+    "learner.total": whole(1) | null("learner.memories a task"),
+    "learner.margin": NOT_NEGATIVE,
+    "learner.memory_precision": one_of(32, "32", "bf16"),
+    "learner.reference_batch": whole(1),
+    "learner.policy": one_of("reservoir", "ring"),
+    "learner.size": whole(0),
+    "learner.strength": NOT_NEGATIVE,
+    "learner.penalty": one_of("separate", "huszar", "online"),
+    "learner.fisher": one_of("exact", "sample", "empirical", "predicted", "batch_squared"),
+    "learner.examples": whole(1) | null("all"),
+    "learner.gamma": Range("a number in [0, 1]", lambda value: is_number(value) and 0 <= value <= 1),
     "stream.name": A_NAME,
     "stream.source": TEXT,
     "stream.seed": SEED,
@@ -96,6 +110,10 @@ RANGES: dict[str, Range] = {
     "stream.n_test": whole(1) | null("all"),
     "stream.head": HEADS,
     "stream.first_identity": SWITCH,
+    "stream.permutations": TEXT | null("drawn"),
+    "stream.order": TEXT | null("drawn"),
+    "stream.angles": TEXT | each(NUMBER, least=1) | null("drawn"),
+    "stream.degrees": NUMBER,
     "backbone.sizes": each(whole(1)),
     "backbone.dropout": FRACTION,
     "backbone.heads": one_of("shared", "per_task"),
@@ -114,6 +132,7 @@ RANGES: dict[str, Range] = {
     "data.sources.*.classes": each(TEXT, least=1),
     "selection.grid": MAPPING,
     "trainer.max_epochs": whole(1),
+    "trainer.single_pass": SWITCH,
     "trainer.batch_size": whole(1),
     "trainer.eval_batch_size": whole(1),
     "trainer.optimizer": one_of("adam", "sgd"),
@@ -128,6 +147,7 @@ RANGES: dict[str, Range] = {
     "trainer.block": whole(1),
     "trainer.stack": SWITCH,
     "trainer.candidates_at_once": whole(1) | null("all"),
+    "trainer.probe_every": whole(1) | null("never"),
     "trainer.evaluate": one_of("all", "seen", "final"),
     "trainer.precision": one_of(32, "32", "bf16-mixed"),  # 16-mixed would have one loss scaler for all candidates
     "trainer.accelerator": one_of("cpu", "gpu", "cuda", "mps", "auto"),
@@ -198,7 +218,7 @@ def leaves(node: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         path = f"{prefix}{key}"
         if not isinstance(value, Mapping) or range_of(path) is not None or not value:
             found.append((path, value))
-        if isinstance(value, Mapping) and path not in ("selection.grid", "trainer.lightning"):
+        if isinstance(value, Mapping) and path not in ("selection.grid", "trainer.lightning", "tuned"):
             found += leaves(value, f"{path}.")
     return found
 

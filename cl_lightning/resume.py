@@ -60,18 +60,19 @@ def discard(folder: Path) -> None:
 
 def open_journal(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str]) -> Journal:
     """A new journal, or that of an interrupted run of the same program on the same examples."""
-    from cl_lightning.journal import Journal
+    from cl_lightning.journal import FORMAT, Journal
 
     journal, now = Journal(folder), versions(cfg)
     start = journal.find("start")
     if start is None:
         OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
-        journal.append("start", version=now, command=list(command), environment=environment(), stream=stream.fingerprint)
+        journal.append("start", format=FORMAT, version=now, command=list(command), environment=environment(), stream=stream.fingerprint)
         if (cfg.run is None) != (cfg.from_task is None):
             raise Refusal("A branch needs run=, the folder of a run, and from_task=, the first task to learn anew. Give both or neither.")
         if cfg.run is not None:
             branch(journal, Path(cfg.run), int(cfg.from_task), stream)
         return journal
+    check_format(start, folder, "Start afresh with resume=false.")
     if start["stream"] != stream.fingerprint:
         raise Refusal(
             f"The interrupted run in {folder} was made on other images ({start['stream']}) than are here now ({stream.fingerprint}). "
@@ -93,6 +94,7 @@ def branch(journal: Journal, run: Path, task: int, stream: Stream) -> None:
     start = next((row for row in rows if row["event"] == "start"), None)
     if start is None:
         raise Refusal(f"run={run} holds no journal. Give the folder of a run: the one that has results.json or journal.jsonl in it.")
+    check_format(start, run, "Run it again with this version first.")
     if start["stream"] != stream.fingerprint:
         raise Refusal(
             f"run={run} learned another stream ({start['stream']}) than this one ({stream.fingerprint}). Keep stream and data settings."
@@ -108,6 +110,13 @@ def branch(journal: Journal, run: Path, task: int, stream: Stream) -> None:
     shutil.copy2(other.place(rows[boundary]["saved"]), journal.place(rows[boundary]["saved"]))
     for row in kept:
         journal.append(row.pop("event"), **row)
+
+
+def check_format(start: dict, folder: Path, remedy: str) -> None:
+    from cl_lightning.journal import FORMAT
+
+    if start.get("format") != FORMAT:
+        raise Refusal(f"The run in {folder} was written by a version of this program that kept its records in another way. {remedy}")
 
 
 def restore(learner: Learner, journal: Journal) -> int:

@@ -14,7 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 
 import cl_lightning
 
-IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug", "run", "from_task")
+IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug", "run", "from_task", "tuned")
+
+GIVEN = ("permutations", "angles", "order")  # keys of a stream that may name files
 
 
 def conf_dir() -> str:
@@ -42,6 +44,9 @@ def fingerprint(cfg: DictConfig) -> str:
     plain = relevant(cfg)
     source = plain["data"]["sources"].get(plain["stream"]["source"], {})
     plain["data"] = {**source, "files": files_of(cfg, source)}
+    for key in GIVEN:
+        if isinstance(plain["stream"].get(key), str):
+            plain["stream"][key] = content_of(Path(plain["stream"][key]).expanduser())
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -57,6 +62,11 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
     if cfg.from_task is not None:
         plain["branched"] = [Path(str(cfg.run)).name, cfg.from_task]
     return plain
+
+
+def content_of(file: Path) -> str:
+    """A hash of a file that is part of the stream: another content under the same name is another run."""
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "missing"
 
 
 def files_of(cfg: DictConfig, source: dict[str, Any]) -> list[list]:

@@ -138,3 +138,10 @@ def test_the_commands_of_the_help_page_are_valid(number: int) -> None:
     words = re.findall(r"'[^']*'|\S+", lines[number].split("   ")[0])[3:]
     words = [word.strip("'") for word in words if word != "--multirun"]
     command("--cfg", "job", *(word.split(",")[0] if "[" not in word else word for word in words))
+
+
+def test_multirun_may_stand_anywhere(tmp_path: Path) -> None:
+    from tests.commands import SMALL
+
+    done = command(*SMALL, f"outputs={tmp_path}", "--multirun", "seed=0,1", "selection=none", "stream.tasks=1")
+    assert done.stdout.count("Results:") == 2

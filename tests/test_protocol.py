@@ -105,6 +105,18 @@ class FindsTheFuture(Finetune):
         return super().loss(c, batch)
 
 
+class FindsThePool(Finetune):
+    def loss(self, c, batch):
+        stream = self.trainer.datamodule.stream
+        stream.split(2, stream.images.test, stream.recipe(2).test)
+        return super().loss(c, batch)
+
+
+def test_the_pool_of_all_images_is_closed_too() -> None:
+    with pytest.raises(ProtocolError, match=r"FindsThePool\.training: the pool of all images was asked for"):
+        learn(make(FindsThePool), toys.stream())
+
+
 @pytest.mark.parametrize(("cls", "what"), [(FindsTestData, "test data of task 2"), (FindsTheFuture, "data of task 2")])
 def test_the_way_through_the_stream_is_closed_while_a_learner_runs(cls, what: str) -> None:
     with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.training: the {what}"):

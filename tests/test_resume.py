@@ -277,3 +277,68 @@ def test_results_are_written_whole(tmp_path: Path) -> None:
     assert not (folder / "results.json").exists()
     run(tmp_path, *FRAGILE)
     assert json.loads((folder / "results.json").read_text())["schema"] == 2
+
+
+# ---- what else may go wrong ----------------------------------------------------------------------------------------------
+
+
+def test_training_before_a_test_leaves_no_moments_behind(tmp_path: Path) -> None:
+    options = (
+        *FRAGILE,
+        "learner._target_=tests.toys.Coreset",
+        "trainer.optimizer_state=carry",
+        "stream.tasks=3",
+        "selection=none",
+        "trainer.patience=null",
+    )
+    plain = run(tmp_path / "whole", *options)
+    assert in_a_child(lambda: run(tmp_path / "killed", *options, "debug.fault=evaluate:3")) == -signal.SIGKILL
+    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(plain)
+
+
+def test_a_checkpoint_that_was_just_resumed_from_is_not_written_over(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path, "block:8")
+    inside = [row for row in read_rows(folder / "journal.jsonl") if row["event"] == "inside"]
+    newest, before = (folder / "checkpoints" / row["saved"]["file"] for row in (inside[-1], inside[-2]))
+    truncate(newest)
+    good = before.read_bytes()
+    assert in_a_child(lambda: run(tmp_path, *FRAGILE, "debug.fault=checkpoint.write")) == -signal.SIGKILL
+    assert before.read_bytes() == good
+
+
+def test_checkpoints_go_straight_to_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    for _ in range(3):
+        in_a_child(lambda: run(tmp_path / "out", *FRAGILE, "debug.fault=block:4"))
+    assert not [path for path in scratch.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("where", ["memory", "once"])
+def test_values_that_a_checkpoint_cannot_hold_are_refused_by_name_when_they_are_stored(where: str, tmp_path: Path) -> None:
+    says = {"memory": r"self\.memory\['mean'\] is of type numpy\.float64", "once": r"what self\.once\('mean', \.\.\.\) came to is of type"}
+    with pytest.raises(Refusal, match=says[where]):
+        run(tmp_path, *FRAGILE, f"learner._target_=tests.toys.Numpy{where.title()}")
+
+
+@pytest.mark.parametrize("overrides", [[], ["resume=anyway"]])
+def test_a_run_of_another_format_is_not_read(overrides: list[str], tmp_path: Path) -> None:
+    folder = interrupted(tmp_path)
+    journal = Journal(folder)
+    journal.rows[0]["format"] = 1
+    journal.rewind(len(journal.rows))
+    with pytest.raises(Refusal, match=r"kept its records in another way\. Start afresh"):
+        run(tmp_path, *FRAGILE, *overrides)
+    with pytest.raises(Refusal, match=r"kept its records in another way\. Run it again"):
+        run(tmp_path / "branch", *FRAGILE, f"run={folder}", "from_task=1")
+
+
+def test_ctrl_c_is_not_an_exit_with_code_1(tmp_path: Path) -> None:
+    process = start(tmp_path, *LONG)
+    wait_for(folder_of(tmp_path, *LONG) / "journal.jsonl", '"evaluated"')
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert "Traceback" not in process.stderr.read()

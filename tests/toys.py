@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn as nn
 
@@ -16,11 +18,12 @@ from cl_lightning.backbones import MLP
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams import Stream, permuted
+from cl_lightning.data.task import Split
 from cl_lightning.engine.phases import Engine
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
-from cl_lightning.learners import Finetune, Learner
+from cl_lightning.learners import Candidate, Finetune, Learner, Phase
 from cl_lightning.protocol import Grants
 
 SHAPE = (1, 6, 6)
@@ -78,7 +81,7 @@ def learn(
     """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first ``tasks`` of the stream."""
     settings = settings or training()
     journal = Journal(folder or Path(tempfile.mkdtemp()))
-    data = StreamDataModule(s)
+    data = StreamDataModule(s, passes=settings.max_epochs if settings.single_pass else None)
     engine = Engine(data, journal, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
     matrix = [evaluator.row(learner, 0)]
@@ -88,6 +91,30 @@ def learn(
         predictors = engine.predictors(learner, index + 1, s.closed(index))
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))
     return Learned(learner, journal, matrix, engine)
+
+
+class Coreset(Finetune):
+    """Trains a copy on stored examples before each test."""
+
+    def on_task_end(self, task):
+        self.memory = {name: part[:30].clone() for name, part in zip(("x", "y", "task"), task.train.parts)}
+
+    def predictors(self, seen):
+        copied = copy.deepcopy(self)
+        if self.memory:
+            best = yield Phase([Candidate("copy", copied.network)], train=Split(*self.memory.values()), epochs=2)
+            copied.network = best.candidate.network
+        return {"": copied}
+
+
+class NumpyMemory(Finetune):
+    def on_task_end(self, task):
+        self.memory["mean"] = np.mean([1.0, 2.0])
+
+
+class NumpyOnce(Finetune):
+    def on_task_end(self, task):
+        self.once("mean", lambda: np.mean([1.0, 2.0]))
 
 
 __all__ = ["Finetune", "Learned", "builder", "images", "learn", "stream", "training"]

@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import warnings
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,8 @@ from typing import Protocol
 import numpy as np
 import torch
 from filelock import FileLock
+
+from cl_lightning.protocol import not_for_learners
 
 SPLITS = ("train", "test")
 ARRAYS = tuple(f"{split}_{part}" for split in SPLITS for part in "xy")
@@ -31,12 +34,21 @@ class Source(Protocol):
     def decode(self) -> dict[str, torch.Tensor]: ...
 
 
-@dataclass(frozen=True)
 class Pool:
-    """All images of one split of a source: x (n, channels, height, width) bytes, y (n,) class numbers."""
+    """All images of one split of a source: x (n, channels, height, width) bytes, y (n,) class numbers. Closed to learners."""
 
-    x: torch.Tensor
-    y: torch.Tensor
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self._parts = (x, y)
+
+    @property
+    def x(self) -> torch.Tensor:
+        not_for_learners("pool")
+        return self._parts[0]
+
+    @property
+    def y(self) -> torch.Tensor:
+        not_for_learners("pool")
+        return self._parts[1]
 
 
 @dataclass(frozen=True)
@@ -76,8 +88,13 @@ def open_images(name: str, source: Source, cache: str | Path) -> Images:
 
 
 def read(folder: Path) -> tuple[dict, dict[str, torch.Tensor]]:
-    meta = json.loads((folder / "meta.json").read_text())
-    return meta, {key: torch.from_numpy(np.load(folder / f"{key}.npy", mmap_mode="c")) for key in ARRAYS}  # "c": writes stay private
+    meta, arrays = json.loads((folder / "meta.json").read_text()), {}
+    for key in ARRAYS:
+        array = np.load(folder / f"{key}.npy", mmap_mode="c")  # "c": writes stay private
+        if zlib.crc32(array.data) != meta["checksums"][key]:
+            raise ValueError(f"{key} has changed")
+        arrays[key] = torch.from_numpy(array)
+    return meta, arrays
 
 
 def write(folder: Path, source: Source, identity: str) -> None:
@@ -85,13 +102,14 @@ def write(folder: Path, source: Source, identity: str) -> None:
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)  # left by a process that was killed; the lock says it is ours
     building.mkdir()
-    arrays, digest = source.decode(), hashlib.sha256()
+    arrays, digest, checksums = source.decode(), hashlib.sha256(), {}
     for key in ARRAYS:
         array = arrays[key].contiguous().numpy()
         digest.update(f"{key}{array.dtype}{array.shape}".encode())
         digest.update(array.data)
+        checksums[key] = zlib.crc32(array.data)
         np.save(building / f"{key}.npy", array)
-    meta = {"identity": json.loads(identity), "classes": list(source.classes), "digest": digest.hexdigest()}
+    meta = {"identity": json.loads(identity), "classes": list(source.classes), "digest": digest.hexdigest(), "checksums": checksums}
     (building / "meta.json").write_text(json.dumps(meta, indent=1))
     shutil.rmtree(folder, ignore_errors=True)
     building.replace(folder)

@@ -92,6 +92,8 @@ class ParquetImages:
             try:
                 return datasets.Dataset.from_parquet(files, cache_dir=scratch)
             except Exception as reason:  # whatever the library raises
+                if isinstance(reason, OSError) and reason.errno is not None:
+                    raise  # the disk's fault, not the file's
                 raise Refusal(
                     f"The parquet files of {self.folder!r} cannot be read: {first_line(reason.__cause__ or reason)}\n"
                     f"One of {', '.join(files)} is damaged: download it again."

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -45,7 +47,7 @@ class Lease:
 
 
 def tensors_of(holder: object, name: str = "self", depth: int = 6, seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """All tensors that can be reached through attributes and plain containers, with their names."""
+    """All tensors and arrays that can be reached through attributes and plain containers, with their names."""
     seen = set() if seen is None else seen
     if id(holder) in seen or depth < 0:
         return
@@ -53,10 +55,14 @@ def tensors_of(holder: object, name: str = "self", depth: int = 6, seen: set[int
     if isinstance(holder, Tensor):
         yield name, holder
         return
+    if isinstance(holder, np.ndarray):
+        if holder.dtype.kind in "iuf" and holder.dtype != np.uint16:
+            yield name, torch.from_numpy(np.ascontiguousarray(holder))
+        return
     parts: list[tuple[str, Any]] = []
     if isinstance(holder, dict):
         parts = [(f"{name}[{key!r}]", value) for key, value in holder.items()]
-    elif isinstance(holder, list | tuple | set | frozenset):
+    elif isinstance(holder, list | tuple | set | frozenset | deque):
         parts = [(f"{name}[{i}]", value) for i, value in enumerate(holder)]
     elif hasattr(holder, "__dict__") and not isinstance(holder, type):
         parts = [(f"{name}.{key}", value) for key, value in vars(holder).items()]

@@ -11,14 +11,16 @@ import pytorch_lightning as pl
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.streams import Stream
 from cl_lightning.data.task import Blocks, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.protocol import ProtocolError
 
 
 class StreamDataModule(pl.LightningDataModule):
     """Replays a stream to ``Trainer.fit``, task after task. Lends training and validation data; test data are the evaluator's."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, passes: int | None = None) -> None:
         super().__init__()
-        self.stream = stream
+        self.stream, self.passes = stream, passes  # in a single pass: how often each example may be seen
         self.task: Task | None = None
         self.blocks: Blocks | None = None
 
@@ -48,6 +50,28 @@ class StreamDataModule(pl.LightningDataModule):
                 split.close()
         if not failed:
             lease.end(to)
+
+    def replay(self, blocks: Blocks, phase: int) -> None:
+        """Set the mini-batches of the next phase, the ``phase``-th of the open task. In a single pass there is one, on each example
+        as often as the protocol has passes, in the stream's order first."""
+        self.blocks = blocks
+        if self.passes is None or self.task is None:
+            return
+        task, remedy = self.task, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass."
+        if task.val is not None:
+            raise Refusal(
+                f"trainer.single_pass shows each example {self.passes} times and has no validation, but task {task.index} has "
+                f"{len(task.val)} validation examples. Set stream.n_val=0."
+            )
+        if phase > 0:
+            raise ProtocolError(f"a second phase of task {task.index} would see examples again that a single pass shows once.", remedy)
+        lent = sum(len(each.train) for each in (*task.past, task))
+        if blocks.epochs > self.passes or len(blocks.split) > lent:
+            raise ProtocolError(
+                f"{blocks.epochs} epochs of {len(blocks.split)} examples were asked for; a single pass lends {lent}, {self.passes} times.",
+                remedy,
+            )
+        blocks.in_order = blocks.split is task.train
 
     def train_dataloader(self) -> Blocks:
         """The mini-batches of the phase that is being trained."""

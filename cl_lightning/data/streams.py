@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+import numpy as np
 import torch
+from PIL import Image
 
 from cl_lightning.data.cache import Images, Pool
+from cl_lightning.data.given import given, given_whole
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.errors import Refusal
@@ -30,7 +33,7 @@ class Recipe:
     val: torch.Tensor
     test: torch.Tensor
     outputs: torch.Tensor  # (source classes,): the output number of each, -1 where it is not in the task
-    permutation: torch.Tensor | None = None  # of the pixels of all channels, flattened
+    pixels: torch.Tensor | None = None  # of all channels, flattened: which pixel of the source comes here; -1: none, black
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,10 @@ class Stream:
     def split(self, index: int, pool: Pool, rows: torch.Tensor, lease: Lease | None = None) -> Split:
         recipe = self.recipe(index)
         x = pool.x[rows].float().div_(255)
-        if recipe.permutation is not None:
-            x = x.flatten(1)[:, recipe.permutation].reshape(x.shape)
+        if recipe.pixels is not None:
+            flat = x.flatten(1)[:, recipe.pixels.clamp(min=0)]
+            flat[:, recipe.pixels < 0] = 0
+            x = flat.reshape(x.shape)
         return Split(x, recipe.outputs[pool.y[rows]], torch.full((len(rows),), index), lease)
 
     @cached_property
@@ -75,7 +80,7 @@ class Stream:
         """A hash of the source's pixels, every drawn row, label and permutation, and the head: equal hashes, equal examples."""
         digest = hashlib.sha256(repr((self.images.digest, self.head)).encode())
         for recipe in map(self.recipe, range(len(self))):
-            parts = (recipe.train, recipe.val, recipe.test, recipe.outputs, recipe.permutation)
+            parts = (recipe.train, recipe.val, recipe.test, recipe.outputs, recipe.pixels)
             for tensor in (torch.empty(0) if part is None else part for part in parts):
                 digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
                 digest.update(tensor.contiguous().numpy().data)
@@ -106,27 +111,102 @@ def permuted(
     n_test: int | None,
     head: str = "domain",
     first_identity: bool = False,
+    permutations: str | None = None,
+    order: str | None = None,
 ) -> Stream:
-    """All classes under one fixed permutation of the pixels a task; every task draws its own examples (Goodfellow et al. 2014)."""
+    """All classes under one fixed permutation of the pixels a task; every task draws its own examples (Goodfellow et al. 2014).
+
+    ``permutations`` (tasks x pixels; position i gets pixel p[i]) and ``order`` (tasks x examples, rows of the training set) are files.
+    """
     at_least_one(tasks=tasks)
+    pixels = images.train.x[0].numel()
+    fixed = given_whole("permutations", permutations, pixels, tasks, pixels) if permutations else None
+    if fixed is not None and any(len(row.unique()) < pixels for row in fixed):
+        raise Refusal(f"stream.permutations={permutations} has a row that is no permutation: some of its {pixels} pixels come twice.")
+
+    def source_pixels(index: int) -> torch.Tensor | None:
+        if fixed is not None:
+            return fixed[index]
+        return None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(seed, "permuted", index, "permutation"))
+
+    return transformed("permuted", lambda i: f"permutation {i}", images, seed, tasks, n_train, n_val, n_test, head, order, source_pixels)
+
+
+def rotated(
+    images: Images,
+    seed: int,
+    tasks: int,
+    n_train: int | None,
+    n_val: int,
+    n_test: int | None,
+    head: str = "domain",
+    degrees: float = 180.0,
+    angles: str | Sequence[float] | None = None,
+    order: str | None = None,
+) -> Stream:
+    """All classes turned by one fixed angle a task, drawn uniformly from the task's own part of 0 to ``degrees`` (Lopez-Paz and
+    Ranzato 2017): counter-clockwise about the centre, nearest pixel, black where nothing comes.
+
+    ``angles`` (tasks) is a file or a list; ``order`` as in ``permuted``.
+    """
+    at_least_one(tasks=tasks)
+    strata = (torch.arange(tasks) + torch.cat([torch.rand(1, generator=rng(seed, "rotated", i, "angle")) for i in range(tasks)])) / tasks
+    turns = strata * degrees
+    if angles is not None:
+        turns = given("angles", angles, tasks) if isinstance(angles, str) else torch.tensor(angles, dtype=torch.float64)
+        if len(turns) != tasks:
+            raise Refusal(f"stream.angles has {len(turns)} angles for {tasks} tasks. Give one a task.")
+
+    def source_pixels(index: int) -> torch.Tensor:
+        return turned(images.shape, turns[index].item())
+
+    return transformed(
+        "rotated", lambda i: f"rotation by {turns[i]:.2f} degrees", images, seed, tasks, n_train, n_val, n_test, head, order, source_pixels
+    )
+
+
+def turned(shape: tuple[int, int, int], degrees: float) -> torch.Tensor:
+    """Where each pixel of a turned image comes from, over all channels; -1 where from outside."""
+    channels, height, width = shape
+    numbers = Image.fromarray(np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width))
+    one = torch.from_numpy(np.array(numbers.rotate(degrees, Image.Resampling.NEAREST), dtype=np.int64)).flatten() - 1
+    return torch.cat([torch.where(one < 0, one, one + c * height * width) for c in range(channels)])
+
+
+def transformed(
+    kind: str,
+    name: Callable[[int], str],
+    images: Images,
+    seed: int,
+    tasks: int,
+    n_train: int | None,
+    n_val: int,
+    n_test: int | None,
+    head: str,
+    order: str | None,
+    source_pixels: Callable[[int], torch.Tensor | None],
+) -> Stream:
+    """Tasks that share all classes and differ in where pixels come from."""
     if head not in ("domain", "single"):
         raise Refusal(
-            f"stream.head={head} gives each task outputs of its own, but permuted tasks share their classes. Use stream.head=domain."
+            f"stream.head={head} gives each task outputs of its own, but these tasks share their classes. Use stream.head=domain."
         )
     none_empty(images, range(len(images.classes)))
-    classes, pixels = len(images.classes), images.train.x[0].numel()
+    classes, whole = len(images.classes), torch.arange(len(images.train.y))
+    fixed = given_whole("order", order, len(whole), tasks, n_train) if order else None
+    if fixed is not None and n_val:
+        raise Refusal("stream.order gives the training examples, so there are none for validation. Set stream.n_val=0.")
 
     @cache
     def recipe(index: int) -> Recipe:
         def key(purpose: str) -> tuple:
-            return (seed, "permuted", index, purpose)
+            return (seed, kind, index, purpose)
 
-        train, val = draw_train_and_val(torch.arange(len(images.train.y)), n_train, n_val, key)
+        train, val = draw_train_and_val(whole, n_train, n_val, key) if fixed is None else (fixed[index], whole[:0])
         test = draw(torch.arange(len(images.test.y)), n_test, "n_test", rng(*key("test")))
-        permutation = None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(*key("permutation")))
-        return Recipe(f"permutation {index}", images.classes, train, val, test, torch.arange(classes), permutation)
+        return Recipe(name(index), images.classes, train, val, test, torch.arange(classes), source_pixels(index))
 
-    return Stream("permuted", images, Head(head, classes, (tuple(range(classes)),) * tasks), recipe)
+    return Stream(kind, images, Head(head, classes, (tuple(range(classes)),) * tasks), recipe)
 
 
 def split(

@@ -175,7 +175,7 @@ class Block:
 class Blocks:
     """The mini-batches of one phase in blocks of ``block``: a pure function of ``key`` and the step, whoever asks and whenever.
 
-    Every epoch is a new order of all examples; the last mini-batch of an epoch may be short.
+    Every epoch is a new order of all examples, but for the first if it is ``in_order``; the last mini-batch of an epoch may be short.
     """
 
     split: Split
@@ -184,6 +184,7 @@ class Blocks:
     epochs: int
     block: int
     first: int = 0  # step to begin with: a phase that goes on where it was interrupted
+    in_order: bool = False  # whether the first epoch keeps the order of the examples
     _order: tuple[int, torch.Tensor] = field(default=(-1, torch.empty(0)), repr=False)
 
     @property
@@ -214,5 +215,6 @@ class Blocks:
 
     def order(self, epoch: int) -> torch.Tensor:
         if self._order[0] != epoch:
-            self._order = (epoch, torch.randperm(len(self.split), generator=rng(*self.key, "order", epoch)))
+            shuffled = torch.randperm(len(self.split), generator=rng(*self.key, "order", epoch))
+            self._order = (epoch, torch.arange(len(self.split)) if self.in_order and epoch == 0 else shuffled)
         return self._order[1]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -67,6 +68,7 @@ class LockStep:
         self.optimizer: torch.optim.Optimizer | None = None
         self.autocast = settings.precision == "bf16-mixed"
         self.standings = [Standing() for _ in candidates]
+        self.snapshots: list[dict[int, dict[str, Tensor]]] = [{} for _ in candidates]  # by step: for probes, read when the winner is known
         self.alive = list(range(len(candidates)))
         self.patience = phase.patience if phase.patience is not None else settings.patience
         self.val: Split | None = phase.val or task.val
@@ -107,18 +109,24 @@ class LockStep:
         groups = list(merged.values())
         adam = s.optimizer == "adam"
         self.optimizer = torch.optim.Adam(groups, **common) if adam else torch.optim.SGD(groups, momentum=s.momentum, **common)
+        if s.momentum:
+            for p in (p for group in groups for p in group["params"]):  # the fused kernel wants all buffers or none; from 0 is as from none
+                self.optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
         if self.carries:
             self.carry_on()
         return self.optimizer
 
     def carry_on(self) -> None:
-        """Begin with the moments at the end of the last phase."""
+        """Begin with the moments at the end of the last phase, where a network begins with the weights at its end."""
         assert self.optimizer is not None
+        kept, fused = self.learner.optimizer_moments, self.optimizer.defaults["fused"]
         for c in self.candidates:
+            if not kept or weights_key(c.network) != kept["weights"]:
+                continue
             for name, p in c.network.named_parameters():
-                kept = self.learner.optimizer_moments.get(name, {})
-                if p.requires_grad and kept and all(value.shape in (p.shape, ()) for value in kept.values()):
-                    self.optimizer.state[p] = {key: value.clone().to(p.device if value.dim() else "cpu") for key, value in kept.items()}
+                if p.requires_grad and name in kept["moments"]:
+                    state = kept["moments"][name].items()
+                    self.optimizer.state[p] = {k: v.clone().to(p.device if v.dim() or fused else "cpu") for k, v in state}
 
     def moments_of(self, i: int) -> dict[str, dict] | None:
         """Of a candidate, by the names of its parameters."""
@@ -137,18 +145,26 @@ class LockStep:
             self.set_mode(training=True)
             if self.step == 0:
                 self.score_if_due()
-        began, scored = perf_counter(), self.costs.seconds.get("score", 0.0)
+        began, began_cpu, scored = perf_counter(), process_time(), self.costs.seconds.get("score", 0.0)
         for batch in block:
             if not self.alive:
                 break
             self.take(batch, wrapped.optimizer)
             self.step += 1
+            self.snapshot_if_due()
             self.score_if_due()
         self.costs.spend("train", perf_counter() - began - (self.costs.seconds.get("score", 0.0) - scored))
+        self.costs.spend("cpu", process_time() - began_cpu)
         wrapped._on_before_step()  # Lightning's global_step counts blocks
         wrapped._on_after_step()
         if not self.alive:
             trainer.should_stop = True
+
+    def snapshot_if_due(self) -> None:
+        if self.settings.probe_every and self.step % self.settings.probe_every == 0:
+            for i in self.alive:
+                weights = self.candidates[i].network.state_dict().items()
+                self.snapshots[i][self.step] = {name: value.detach().cpu().clone() for name, value in weights}
 
     def state(self) -> dict:
         """Between blocks: all that is not weights, optimizer or learner."""
@@ -159,12 +175,14 @@ class LockStep:
             "scored_at": self.scored_at,
             "alive": list(self.alive),
             "standings": standings,
+            "snapshots": self.snapshots,
             "costs": self.costs.plain(),
         }
 
     def restore(self, state: dict) -> None:
         self.step, self.scored_at, self.alive = state["step"], state["scored_at"], list(state["alive"])
         self.standings = [Standing(**standing) for standing in state["standings"]]
+        self.snapshots = state["snapshots"]
         self.costs = Costs(**state["costs"])
 
     # ---- one mini-batch --------------------------------------------------------------------------------------
@@ -386,7 +404,8 @@ class LockStep:
         """Restore every candidate to its best weights."""
         for i in self.alive:
             self.standings[i].steps = self.step
-            self.standings[i].moments = self.standings[i].moments or self.moments_of(i)
+            if self.standings[i].moments is None:
+                self.standings[i].moments = self.moments_of(i)
         for c, standing in zip(self.candidates, self.standings):
             if standing.weights is not None:
                 c.network.load_state_dict(standing.weights)
@@ -422,3 +441,11 @@ class LockStep:
         alone = times * (own + len(self.alive) * work.shared)
         self.costs.count(alone, times * (own + work.shared))
         return alone
+
+
+def weights_key(network: torch.nn.Module) -> int:
+    """A checksum of a network's parameters."""
+    key = 0
+    for p in network.parameters():
+        key = zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().data, key)
+    return key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import sys
@@ -9,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -19,13 +21,14 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from cl_lightning import faults, termination
+from cl_lightning.data.copies import copies_of
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
-from cl_lightning.engine.lockstep import LockStep
+from cl_lightning.engine.lockstep import LockStep, weights_key
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal
-from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, Phases
+from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, Phases, check_plain
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Calls
 from cl_lightning.protocol import running
@@ -42,7 +45,9 @@ class Engine:
         settings: Training,
         loggers: Sequence[Logger] = (),
         callbacks: Sequence[pl.Callback] = (),
+        probe: Callable[[Learner, Task, int, int], None] | None = None,
     ) -> None:
+        self.probe = probe  # looks at a learner as it was at a step of the open task; gives nothing back
         self.data, self.journal, self.settings, self.loggers, self.callbacks = data, journal, settings, list(loggers), list(callbacks)
         self.costs = Costs()  # of the open task
         self.step = sum(row["mini_batches"] for row in journal.all("share"))  # over all phases: what loggers go by
@@ -61,11 +66,15 @@ class Engine:
 
     def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
         """After ``seen`` tasks; ``task`` is the last of them, closed. They may train phases."""
+        moments = learner.optimizer_moments
         self.begin(learner, task, where := f"predictors{seen}")
-        return self.drive(learner.predictors(seen), learner, task, where)
+        try:
+            return self.drive(learner.predictors(seen), learner, task, where)
+        finally:
+            learner.optimizer_moments = moments  # what is trained for testing leaves no trace
 
     def begin(self, learner: Learner, task: Task, where: str) -> None:
-        learner.head, learner._once = task.head, Once(self, learner, where)
+        learner.head, learner._once = task.head, Once(self.journal, self.costs.count, learner.seed, where)
 
     @contextmanager
     def hook(self, learner: Learner, *key: object) -> Iterator[None]:
@@ -109,10 +118,24 @@ class Engine:
         kept = self.journal.load(row["weights"])
         winner.network.load_state_dict(kept["weights"])
         winner.network.eval()
-        learner.optimizer_moments = kept["moments"]
+        if kept["moments"] is not None:
+            learner.optimizer_moments = {"moments": kept["moments"], "weights": weights_key(winner.network)}
         self.costs.add(**row["costs"])
+        if kept["snapshots"] and self.probe is not None and where == f"task{task.index}":
+            self.probes(learner, winner, kept["snapshots"], task, index)
         best = row["standings"][row["winner"]]
         return Outcome(winner, best["val_accuracy"], best["steps"], best["steps_to_best"])
+
+    def probes(self, learner: Learner, winner: Candidate, snapshots: dict[int, dict], task: Task, index: int) -> None:
+        """Copies of the learner that adopt the winner as it was at each step."""
+        assert self.probe is not None
+        for step, weights in snapshots.items():
+            if self.journal.find("probe", task=task.index, phase=index, step=step) is None:
+                copied, c = copy.deepcopy(learner), Candidate(winner.name, copy.deepcopy(winner.network), winner.hparams)
+                c.network.load_state_dict(weights)
+                with seeded(learner.seed, task.index, "probe", step), running(copied, "adopt"):
+                    copied.adopt(c, task)
+                self.probe(copied, task, index, step)
 
     # ---- a phase ---------------------------------------------------------------------------------------------
 
@@ -132,6 +155,7 @@ class Engine:
             )
         for share in shares:
             costs.add(**share["costs"])
+        costs.examples, costs.replayed = (shares[0]["costs"][name] for name in ("examples", "replayed"))  # each share takes the same ones
         return self.journal.append(
             "phase",
             where=where,
@@ -144,6 +168,7 @@ class Engine:
             winner=winner,
             weights=shares[winner // size]["weights"],
             costs=costs.plain(),
+            foreign=foreign(phase, task),
         )
 
     def check_validation(self, phase: Phase, task: Task) -> None:
@@ -176,7 +201,11 @@ class Engine:
         self.step += engine.step
         lost = [s.lost for s in standings]
         best = best_of([s.accuracy for s in standings], lost)
-        kept = {"weights": candidates[best].network.state_dict(), "moments": standings[best].moments or {}}
+        kept = {
+            "weights": candidates[best].network.state_dict(),
+            "moments": standings[best].moments,
+            "snapshots": engine.snapshots[best],
+        }
         row = self.journal.append(
             "share",
             **place,
@@ -206,11 +235,13 @@ class Engine:
         if inside is not None:
             blocks.first = inside["step"]
             print(f"resumed at step {inside['step']} of {place['where']}, phase {place['index']}", file=sys.stderr)
-        self.data.blocks = blocks
+        with running(learner, "learn"):
+            self.data.replay(blocks, place["index"])
         learner.trying = nn.ModuleList(c.network for c in candidates)
-        trainer = new_trainer(s, self.loggers, [*self.callbacks, InsideCheckpoints(self.journal, place, named, s.checkpoint_minutes)])
+        checkpoints = InsideCheckpoints(self.journal, {**place, **named}, inside, s.checkpoint_minutes)
+        trainer = new_trainer(s, self.loggers, [*self.callbacks, checkpoints])
         checkpoint = self.journal.place(inside["saved"]) if inside else None
-        with termination.deferred(), running(learner, "training"):
+        with termination.deferred(), running(learner, "training"), interruptible():
             trainer.fit(learner, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         learner.trying, learner.trainer = nn.ModuleList(), None
         self.data.blocks = None
@@ -225,8 +256,8 @@ class Engine:
 class Once:
     """Behind ``Learner.once``: what the work came to, read from the journal if it was done before."""
 
-    def __init__(self, engine: Engine, learner: Learner, where: str) -> None:
-        self.journal, self.engine, self.seed, self.where = engine.journal, engine, learner.seed, where
+    def __init__(self, journal: Journal, count: Callable[[int, int], None], seed: int, where: str) -> None:
+        self.journal, self.count, self.seed, self.where = journal, count, seed, where
         self.known: list[str] = []
 
     def __deepcopy__(self, memo: dict) -> Once:
@@ -240,27 +271,29 @@ class Once:
         if row is None or not self.journal.intact(row["saved"]):
             with seeded(self.seed, self.where, "once", name), Calls() as calls:
                 value = work()
+            check_plain(value, f"what self.once({name!r}, ...) came to")
             saved = self.journal.save(f"{self.where}-once{len(self.known)}", partial(torch.save, value))
             row = self.journal.append("once", where=self.where, name=name, saved=saved, flops=calls.total)
         else:
-            self.engine.costs.count(row["flops"], row["flops"])
+            self.count(row["flops"], row["flops"])
         return self.journal.load(row["saved"])
 
 
 class InsideCheckpoints(pl.Callback):
     """Lightning's checkpoint every so many minutes and at SIGTERM, between blocks; the last two are kept."""
 
-    def __init__(self, journal: Journal, place: dict, named: dict, minutes: float) -> None:
-        self.journal, self.row, self.seconds, self.saved_at = journal, {**place, **named}, minutes * 60, monotonic()
+    def __init__(self, journal: Journal, row: dict, resumed: dict | None, minutes: float) -> None:
+        self.journal, self.row, self.seconds, self.saved_at = journal, row, minutes * 60, monotonic()
+        self.latest = resumed["saved"]["file"] if resumed else ""  # good, so not to be written over
 
     def on_fit_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         termination.claim()  # Lightning has just put a handler of its own in place
 
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
         if termination.requested() or monotonic() - self.saved_at >= self.seconds:
-            self.journal.settle()
-            name = f"inside{len(self.journal.all('inside')) % 2}"
-            self.journal.save_behind(name, trainer.save_checkpoint, "inside", **self.row, step=learner.engine.step)
+            name = "inside1" if self.latest == "inside0.pt" else "inside0"
+            self.journal.save_behind(name, partial(write_checkpoint, trainer), "inside", **self.row, step=learner.engine.step)
+            self.latest = f"{name}.pt"
             self.saved_at = monotonic()
         if termination.requested():
             self.journal.settle()
@@ -269,6 +302,11 @@ class InsideCheckpoints(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
         learner.engine.score_last()
         self.journal.settle()
+
+
+def write_checkpoint(trainer: pl.Trainer, path: Path) -> None:
+    """Lightning's content, straight to its place: ``trainer.save_checkpoint`` builds it in memory and in another folder first."""
+    torch.save(trainer._checkpoint_connector.dump_checkpoint(), path)
 
 
 def is_at(row: dict, place: dict) -> bool:
@@ -311,6 +349,24 @@ def arguments(settings: Training, loggers: list[Logger], callbacks: list[pl.Call
         num_sanity_val_steps=0,
         **settings.lightning,
     )
+
+
+def foreign(phase: Phase, task: Task) -> int:
+    """How many of a phase's examples are none of the open task's."""
+    if phase.train is None or phase.train is task.train:
+        return 0
+    return len(phase.train) - min(len(phase.train), sum(copies_of([task.train], {"x": phase.train.x}).values()))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C stays what it is: Lightning makes an exit with code 1 of it."""
+    try:
+        yield
+    except SystemExit as end:
+        if isinstance(end.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from end
+        raise
 
 
 def quiet_lightning() -> None:

@@ -34,6 +34,7 @@ class Training:
     """``conf/trainer/*.yaml`` describes every key."""
 
     max_epochs: int = 1
+    single_pass: bool = False
     batch_size: int = 64
     eval_batch_size: int = 1000
     optimizer: str = "adam"
@@ -48,6 +49,7 @@ class Training:
     block: int = 25
     stack: bool = True
     candidates_at_once: int | None = None
+    probe_every: int | None = None
     evaluate: str = "all"
     precision: str = "32"
     accelerator: str = "cpu"
@@ -64,5 +66,7 @@ class Training:
             check_value(f"trainer.{key}", value)
         if self.momentum and self.optimizer == "adam":
             raise Refusal("trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0.")
+        if self.single_pass and self.patience is not None:
+            raise Refusal("trainer.single_pass has no validation data to stop by. Set trainer.patience=null, or trainer=single_pass.")
         for key in sorted(set(self.lightning) & set(REFUSED)):
             raise Refusal(f"trainer.lightning.{key} would work against the engine; {REFUSED[key]}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -32,6 +32,9 @@ class Examination:
     images: int
     changed: int  # predictions that differ: told another task, or among images of all tasks
     layers: int  # different modules that gave the logits, over tasks
+    unsteady: int = 0  # predictions that differ when the same images are predicted again with the same draws
+    noise: int = 0  # predictions that differ when nothing but the draws is another
+    masked: bool = False  # whether it gave logits of -inf
 
 
 class Evaluator:
@@ -40,6 +43,7 @@ class Evaluator:
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
         self._kept: dict[int, Split] = {}
+        self.told = False  # whether a predictor was ever given a task's number
 
     def asked(self, learned: int) -> range:
         """The tasks that ``trainer.evaluate`` wants measured after learning so many."""
@@ -54,14 +58,18 @@ class Evaluator:
             self.grants.check(predictor)
         return {name: self.row(predictor, learned) for name, predictor in predictors.items()}
 
+    def probe(self, predictor: Learner, learned: int) -> list[float | None]:
+        """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated."""
+        return self.row(predictor, learned, range(learned if self.settings.evaluate == "seen" else len(self.stream)))
+
     @torch.no_grad()
-    def row(self, predictor: Learner, learned: int) -> list[float | None]:
+    def row(self, predictor: Learner, learned: int, tasks: range | None = None) -> list[float | None]:
         matrix = AccuracyMatrix(len(self.stream))
         predictor.to(self.device).eval()
-        for task in self.asked(learned):
+        for task in self.asked(learned) if tasks is None else tasks:
             if predictor.predicts(task):
                 test = self.test(task)
-                with seeded(predictor.seed, "evaluate", learned, task):
+                with seeded(predictor.seed, "evaluate", learned):  # the same for all tasks, so that draws tell nothing of the task
                     matrix.update(self.predict(predictor, test, task), test.y, learned, task)
         predictor.cpu()  # where it is between phases
         row = (matrix.right / matrix.total)[learned].tolist()
@@ -69,9 +77,11 @@ class Evaluator:
 
     def predict(self, predictor: Learner, test: Split, task: int) -> torch.Tensor:
         """Output numbers (n,) on the CPU. The learner is told the task only if it declared the need."""
-        given = task if predictor.needs.task_id_at_test else None
         head, numbers = self.stream.head, []
         for x in test.x.split(self.settings.eval_batch_size):
+            self.grants.check(predictor)  # who asks for the task only now is found out now
+            given = task if predictor.needs.task_id_at_test else None
+            self.told |= given is not None
             with running(predictor, "forward"):
                 logits = self.logits(predictor, x.to(self.device), given, task)
             if logits.shape != (len(x), head.outputs):
@@ -89,13 +99,14 @@ class Evaluator:
         """Predict some test images again: told another task than their own or, if it is told none, mixed with images of all tasks."""
         predictor.to(self.device).eval()
         tasks = [task for task in spread(len(self.stream), TASKS_EXAMINED) if predictor.predicts(task)]
-        told = predictor.needs.task_id_at_test
+        told = predictor.needs.task_id_at_test or self.told
         images = [self.test(task).x[:IMAGES_EXAMINED] for task in tasks]
-        layers, own = [], []
+        layers, own, unsteady, noise = [], [], 0, 0
         for task, x in zip(tasks, images):
-            with last_layer() as last:
+            with last_layer(predictor) as last:
                 own.append(self.again(predictor, x, task if told else None))
             layers.append(last())
+        masked = any((logits == -torch.inf).any() for logits in own)
         if told:
             others = [self.again(predictor, x, tasks[i - 1]) for i, x in enumerate(images)]
             changed = [(one != other).any(1) if one.shape == other.shape else torch.ones(len(one)) for one, other in zip(own, others)]
@@ -103,12 +114,15 @@ class Evaluator:
             order = torch.randperm(sum(map(len, images)), generator=rng("examine"))
             mixed = self.again(predictor, torch.cat([*images, torch.empty(0, *self.stream.images.shape)])[order], None)
             changed = [torch.cat([*own, mixed[:0]])[order].argmax(1) != mixed.argmax(1)] if len(mixed) else []
+            unsteady = differing(own, [self.again(predictor, x, None) for x in images])
+            noise = differing(own, [self.again(predictor, x, None, "other draws") for x in images])
         predictor.cpu()
-        return Examination(told, len(tasks), sum(map(len, images)), int(sum(part.sum() for part in changed)), len(set(layers)))
+        count = int(sum(part.sum() for part in changed))
+        return Examination(told, len(tasks), sum(map(len, images)), count, len(set(layers)), unsteady, noise, masked)
 
-    def again(self, predictor: Learner, x: torch.Tensor, task: int | None) -> torch.Tensor:
+    def again(self, predictor: Learner, x: torch.Tensor, task: int | None, draws: str = "") -> torch.Tensor:
         """Logits on the CPU, all drawn noise the same each time; nothing where it does not predict under this task."""
-        with seeded(predictor.seed, "examine"), running(predictor, "forward"):
+        with seeded(predictor.seed, "examine", draws), running(predictor, "forward"):
             try:
                 return predictor(x.to(self.device), task).cpu()
             except (LookupError, ValueError, RuntimeError):
@@ -149,6 +163,10 @@ def works(predictor: Learner, x: torch.Tensor, task: int) -> bool:
     return True
 
 
+def differing(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> int:
+    return int(sum((one.argmax(1) != other.argmax(1)).sum() for one, other in zip(ones, others)))
+
+
 def spread(n: int, most: int) -> list[int]:
     """At most so many of 0 .. n - 1, the first and the last among them.
 
@@ -159,13 +177,13 @@ def spread(n: int, most: int) -> list[int]:
 
 
 @contextmanager
-def last_layer() -> Iterator[Callable[[], int]]:
-    """Afterwards: the identity of the module with weights that was called last, 0 if none was."""
-    called = [0]
+def last_layer(predictor: nn.Module) -> Iterator[Callable[[], str]]:
+    """Afterwards: the name of the predictor's module with weights that was called last; empty if none was."""
+    called, names = [""], {module: name for name, module in predictor.named_modules()}
 
     def note(module: nn.Module, *_: object) -> None:
-        if next(module.parameters(recurse=False), None) is not None:
-            called[0] = id(module)
+        if module in names and next(module.parameters(recurse=False), None) is not None:
+            called[0] = names[module]
 
     handle = register_module_forward_hook(note)
     try:

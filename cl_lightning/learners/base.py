@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
@@ -36,11 +37,15 @@ class Candidate:
     network: nn.Module  # all that it trains; nothing of another candidate
     hparams: dict[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def parameters(self) -> list[nn.Parameter]:
+        """All that it trains, in the network's order."""
+        return [p for p in self.network.parameters() if p.requires_grad]
+
     def groups(self) -> list[dict]:
         """Parameter groups for the optimizer: its hyper-parameters win over the trainer's."""
         options = {key: self.hparams[key] for key in ("lr", "weight_decay", "momentum") if key in self.hparams}
-        parameters = [p for p in self.network.parameters() if p.requires_grad]
-        return [{"params": parameters, **options}] if parameters else []
+        return [{"params": self.parameters, **options}] if self.parameters else []
 
 
 @dataclass
@@ -93,7 +98,7 @@ class Learner(pl.LightningModule):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
         self.trying = nn.ModuleList()  # the networks in training, so that Lightning moves and checkpoints them
-        self.optimizer_moments: dict[str, dict] = {}  # optimizer state by parameter, where trainer.optimizer_state=carry
+        self.optimizer_moments: dict[str, Any] = {}  # of the last phase, and of which weights, where trainer.optimizer_state=carry
         self.engine: LockStep | None = None
         self._once: Callable[[str, Callable[[], Any]], Any] | None = None  # the engine's: behind ``once``
         self.head: Head | None = None  # of the stream, from the first task on
@@ -214,7 +219,10 @@ class Learner(pl.LightningModule):
             self.engine.restore(checkpoint["lockstep"])
 
     def get_extra_state(self) -> dict:
-        return {"structure": self.structure(), "memory": self.memory, "moments": self.optimizer_moments}
+        structure = self.structure()
+        check_plain(self.memory, "self.memory")
+        check_plain(structure, "self.structure()")
+        return {"structure": structure, "memory": self.memory, "moments": self.optimizer_moments}
 
     def set_extra_state(self, state: dict) -> None:
         self.grow(state["structure"])
@@ -231,6 +239,25 @@ def name_of(point: dict) -> str:
     ('lr=0.1,weight_decay=0', 'default')
     """
     return ",".join(f"{key}={value}" for key, value in point.items()) or "default"
+
+
+PLAIN = (str, int, float, bool, type(None), bytes, torch.dtype, torch.device, torch.Size)
+
+
+def check_plain(value: Any, name: str) -> None:
+    """Refuse what a checkpoint could not hold: it loads tensors and plain values alone."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            check_plain(key, f"a key of {name}")
+            check_plain(part, f"{name}[{key!r}]")
+    elif type(value) in (list, tuple, set):
+        for i, part in enumerate(value):
+            check_plain(part, f"{name}[{i}]")
+    elif not isinstance(value, torch.Tensor) and type(value) not in PLAIN:
+        raise Refusal(
+            f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot hold. "
+            "Keep tensors and plain values: torch.as_tensor(array), float(number)."
+        )
 
 
 def tensor_bytes(value: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from time import perf_counter
+from time import perf_counter, process_time
 
 from cl_lightning.metrics.flops import Calls
 
@@ -15,7 +15,8 @@ class Costs:
     """``flops``: as if every candidate had been trained alone; ``flops_executed``: what candidates share counts once; seconds by part.
 
     ``examples`` is how many lent examples went into mini-batches, ``replayed`` how many the learner added to them. Mini-batches
-    alone, without scoring and hooks, took ``step_flops`` for ``candidate_examples``: lent examples, once a candidate.
+    alone, without scoring and hooks, took ``step_flops`` for ``candidate_examples``: lent examples, once a candidate. Seconds are
+    those of a clock, but for ``cpu``: those of the processor in training, scoring and hooks.
     """
 
     flops: int = 0
@@ -51,6 +52,8 @@ class Costs:
     @contextmanager
     def measured(self, part: str) -> Iterator[None]:
         """Seconds and operations of code that calls modules."""
+        began = process_time()
         with self.timed(part), Calls() as calls:
             yield
             self.count(calls.total, calls.total)
+        self.spend("cpu", process_time() - began)

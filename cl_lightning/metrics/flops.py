@@ -6,6 +6,8 @@ and attention count, elementwise work and normalisation do not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -78,10 +80,24 @@ def flops_of(module: nn.Module, arguments: tuple, backward: bool, named: dict[st
     if key not in _COUNTED:
         Calls.counting = True
         try:
-            _COUNTED[key] = count(module, dict(tensors), arguments, named, backward)
+            with unobserved(module):
+                _COUNTED[key] = count(module, dict(tensors), arguments, named, backward)
         finally:
             Calls.counting = False
     return _COUNTED[key]
+
+
+@contextmanager
+def unobserved(module: nn.Module) -> Iterator[None]:
+    """Inside, who listens to calls of parts of ``module`` hears nothing."""
+    listeners = [(part, part._forward_hooks) for part in module.modules()]
+    for part, hooks in listeners:
+        part._forward_hooks = type(hooks)()
+    try:
+        yield
+    finally:
+        for part, hooks in listeners:
+            part._forward_hooks = hooks
 
 
 def signature(value: Any) -> object:

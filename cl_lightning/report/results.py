@@ -30,6 +30,7 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
         "accuracy_matrix": main,
         "metrics": metrics_of(main),
         "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
+        "probes": [{key: row[key] for key in ("task", "phase", "step", "accuracies")} for row in journal.all("probe")],
         "selected": [selected(row) for row in {(row["where"], row["index"]): row for row in journal.all("phase")}.values()],
         "costs": [costs(row, rows[row["task"] + 1]) for row in journal.all("boundary")],
         "environment": start["environment"],

@@ -73,7 +73,7 @@ def cost_table(results: dict[str, Any]) -> Table:
             scaled(sum(cost["held"].values()), "B"),
             scaled(cost["flops"]),
             scaled(cost["flops_executed"]),
-            f"{sum(cost['seconds'].values()):.1f}",
+            f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
         )
     return table
 

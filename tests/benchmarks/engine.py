@@ -21,8 +21,8 @@ from cl_lightning.learners import Finetune, Phase
 HEAD = Head("domain", 10, (tuple(range(10)),))
 
 
-def examples(n: int) -> Split:
-    generator = torch.Generator().manual_seed(0)
+def examples(n: int, seed: int = 0) -> Split:
+    generator = torch.Generator().manual_seed(seed)
     x = torch.rand(n, 1, 28, 28, generator=generator)
     return Split(x, torch.randint(10, (n,), generator=generator), torch.zeros(n, dtype=torch.int64))
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch  # noqa: F401  # its import is not the run's doing
 
 from cl_lightning.command import main
+from cl_lightning.data import copies
 from cl_lightning.data.lease import Lease
-from cl_lightning.evaluation import copies
 from cl_lightning.journal import Journal
 
 spent = 0.0

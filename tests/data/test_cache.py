@@ -57,11 +57,12 @@ def test_writing_to_the_images_does_not_reach_the_disk(tmp_path: Path) -> None:
     assert open_images("toy", source, tmp_path).train.x.max() == 7
 
 
-def test_a_damaged_entry_is_made_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [lambda content: content[:-3], lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]])
+def test_a_damaged_entry_is_made_again(damage, tmp_path: Path) -> None:
     source = Counted(tmp_path / "log")
     open_images("toy", source, tmp_path / "cache")
     file = next((tmp_path / "cache").glob("*/train_x.npy"))
-    file.write_bytes(file.read_bytes()[:-3])
+    file.write_bytes(damage(file.read_bytes()))
     with pytest.warns(UserWarning, match="is damaged: its images are made again"):
         assert open_images("toy", source, tmp_path / "cache").train.x.shape == (4, 1, 2, 2)
 

@@ -1,11 +1,12 @@
 """What tasks are made of."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cl_lightning.data.streams import Stream, permuted, split
+from cl_lightning.data.streams import Stream, permuted, rotated, split, turned
 from cl_lightning.errors import Refusal
 from tests import toys
 
@@ -70,20 +71,20 @@ def test_class_order_decides_the_tasks() -> None:
 
 def test_permutations_are_bijections_all_different_and_undo() -> None:
     stream = a_permuted()
-    permutations = [stream.recipe(i).permutation for i in range(4)]
+    permutations = [stream.recipe(i).pixels for i in range(4)]
     assert all(sorted(p.tolist()) == list(range(36)) for p in permutations)
     assert len({tuple(p.tolist()) for p in permutations}) == 4
     recipe = stream.recipe(2)
     for pool, rows, made in ((IMAGES.train, recipe.train, stream.task(2).train.x), (IMAGES.test, recipe.test, stream.test(2).x)):
         restored = torch.empty_like(made.flatten(1))
-        restored[:, recipe.permutation] = made.flatten(1)
+        restored[:, recipe.pixels] = made.flatten(1)
         assert torch.equal(restored.mul(255).round().to(torch.uint8).reshape(pool.x[rows].shape), pool.x[rows])
 
 
 def test_the_first_task_can_keep_its_pixels() -> None:
     stream = a_permuted(first_identity=True)
     assert torch.equal(stream.test(0).x, IMAGES.test.x[stream.recipe(0).test].float() / 255)
-    assert torch.equal(stream.recipe(1).permutation, a_permuted().recipe(1).permutation)
+    assert torch.equal(stream.recipe(1).pixels, a_permuted().recipe(1).pixels)
 
 
 def test_each_permuted_task_draws_its_own_examples() -> None:
@@ -134,3 +135,36 @@ def test_a_class_without_images_is_refused_by_name(pool: str) -> None:
     with pytest.raises(Refusal, match=rf"Class 1 \(b\) of toy has no {pool}.* images.*stream\.class_order"):
         split(gap, seed=0, tasks=2, classes_per_task=2, n_train=50, n_val=0, n_test=None, head="single")
     split(gap, seed=0, tasks=2, classes_per_task=1, n_train=50, n_val=0, n_test=None, head="single", class_order=[0, 2])
+
+
+# ---- rotations ---------------------------------------------------------------------------------------------------
+
+
+def a_rotated(**options) -> Stream:
+    return rotated(toys.images(), seed=options.pop("seed", 0), tasks=4, n_train=30, n_val=10, n_test=None, **options)
+
+
+def test_a_turned_image_is_pils() -> None:
+    from PIL import Image
+
+    s, pool = a_rotated(angles=[0.0, 33.3, 90.0, 171.0]), toys.images().test.x
+    for task, angle in enumerate([0.0, 33.3, 90.0, 171.0]):
+        for made, image in zip(s.test(task).x[:5], pool):
+            expected = Image.fromarray(image[0].numpy()).rotate(angle, Image.Resampling.NEAREST)
+            assert torch.equal((made[0] * 255).round().to(torch.uint8), torch.from_numpy(np.array(expected)))
+
+
+def test_a_quarter_turn_is_counter_clockwise_in_all_channels() -> None:
+    pixels = turned((2, 3, 3), 90.0)
+    image = torch.arange(18).reshape(2, 3, 3)
+    assert torch.equal(image.flatten()[pixels].reshape(2, 3, 3), torch.rot90(image, 1, (1, 2)))
+
+
+def test_each_angle_is_drawn_from_its_own_part_of_the_range() -> None:
+    for seed in range(20):
+        turns = rotation_angles(a_rotated(seed=seed))
+        assert all(45 * t <= turn < 45 * (t + 1) for t, turn in enumerate(turns))
+
+
+def rotation_angles(s: Stream) -> list[float]:
+    return [float(s.recipe(t).name.removeprefix("rotation by ").removesuffix(" degrees")) for t in range(len(s))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cl_lightning.data.copies import copies_of
 from cl_lightning.data.streams import split
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import Lesson, card
-from cl_lightning.evaluation.copies import copies_of
 from cl_lightning.evaluation.evaluator import Evaluator, Examination
 from cl_lightning.evaluation.resemblance import Resemblance, resemblance
-from cl_lightning.learners import Finetune, Independent, Needs
+from cl_lightning.learners import Finetune, Independent, Needs, Phase
 from cl_lightning.protocol import Grants
 from tests import toys
 from tests.commands import run
@@ -67,6 +68,8 @@ def test_all_rules_are_decided_and_an_honest_single_headed_run_keeps_them() -> N
         ),
         ({"of": lessons({}, {"lent": [2]}, {})}, {"causality"}),
         ({"of": lessons({}, {})}, {"more than two tasks"}),
+        ({"examined": Examination(False, 3, 150, 0, 1, masked=True)}, {"shared output head"}),
+        ({"alike": Resemblance(2, 0.5, 1.5, permuted=True)}, {"cross-task resemblance"}),
         ({"of": lessons({}, {}, {"held": 2000})}, {"constant update complexity"}),
         ({"of": lessons({}, {}, {"step_cost": 20.0})}, {"constant update complexity"}),
     ],
@@ -92,7 +95,7 @@ def test_what_cannot_be_known_is_said_to_be_unknown(facts: dict, rule: str) -> N
 def test_replayed_examples_that_are_no_copies_are_told() -> None:
     findings = {f.rule: f for f in card("single", False, lessons({}, {"replayed": 32}, {}), HONEST, ALIKE)}
     finding = findings["no retraining on old tasks"]
-    assert finding.verdict == "satisfied"
+    assert finding.verdict == findings["low memory"].verdict == "unknown"
     assert "32 examples were added" in finding.evidence
 
 
@@ -161,19 +164,19 @@ def test_copies_are_found_in_any_type_and_shape(kept: list[int], dtype: torch.dt
     rows = train.x[kept] if dtype.is_floating_point else (train.x[kept] * 255).round()
     rows = torch.cat([rows.to(dtype), torch.zeros(empty, *rows.shape[1:], dtype=dtype)])
     holder.memory = {"images": [rows.flatten() if flat else rows]}
-    assert copies_of(train, holder) == {"self.memory['images'][0]": len(kept)}
+    assert copies_of([train], holder) == {"self.memory['images'][0]": len(kept)}
 
 
 def test_weights_and_other_images_are_not_taken_for_copies() -> None:
     train, holder = toys.stream().task(0).train, Finetune(build=builder(toys.stream()))
     holder.memory = {"others": toys.stream().task(1).train.x, "labels": train.y, "mean": train.x.mean(0)}
-    assert copies_of(train, holder) == {}
+    assert copies_of([train], holder) == {}
 
 
 def test_black_images_are_no_evidence() -> None:
     black, holder = Split(torch.zeros(3, 1, 6, 6), torch.zeros(3), torch.zeros(3)), Holder()
     holder.memory = torch.zeros(10, 36)
-    assert copies_of(black, holder) == {}
+    assert copies_of([black], holder) == {}
 
 
 # ---- predictions examined ----------------------------------------------------------------------------------------
@@ -213,15 +216,19 @@ def test_a_declared_need_that_changes_no_prediction_is_no_violation() -> None:
 # ---- resemblance -------------------------------------------------------------------------------------------------
 
 
-def test_permuted_digits_do_not_resemble_each_other_and_split_digits_do() -> None:
+@pytest.mark.parametrize("n_train", [100, 1000])
+def test_permuted_digits_do_not_resemble_each_other_and_split_digits_do(n_train: int) -> None:
     from cl_lightning.experiment import build_stream
     from tests.commands import configure
 
-    few = ("data.sources.mnist.train=6000", "data.sources.mnist.test=500", "stream.n_train=1000", "stream.n_val=0", "stream.tasks=3")
+    few = ("data.sources.mnist.train=6000", "data.sources.mnist.test=500", f"stream.n_train={n_train}", "stream.n_val=0", "stream.tasks=5")
     apart = resemblance(build_stream(configure("stream=permuted_mnist", *few)))
     near = resemblance(build_stream(configure("stream=split_mnist", *few)))
+    turned = resemblance(build_stream(configure("stream=rotated_mnist", *few)))
     assert near.alike
+    assert turned.alike
     assert not apart.alike
+    assert apart.permuted
     assert near.entropy < apart.entropy
 
 
@@ -266,3 +273,105 @@ def test_a_predictor_may_not_need_more_than_is_granted() -> None:
     evaluator = Evaluator(s, training(), torch.device("cpu"), Grants(task_id_at_test=False))
     with pytest.raises(Refusal, match="the task's number at test"):
         evaluator.measure({"": Independent(build=builder(s))}, 0)
+
+
+# ---- learners that are taken for what they are -------------------------------------------------------------------
+
+
+class McDropout(Finetune):
+    """Drops units at test too, and averages few draws."""
+
+    def forward(self, x, task):
+        self.network.train()
+        return torch.stack([self.network(x, task).softmax(1) for _ in range(3)]).mean(0).log()
+
+
+def test_predictions_that_differ_by_chance_are_no_sign_of_knowing_the_task() -> None:
+    s = toys.stream()
+    examined = examine(McDropout(build=builder(s, dropout=0.5)), s)
+    assert examined.noise > 10
+    assert verdicts(examined=examined)["no task label at test"] == "satisfied"
+
+
+class MasksByItself(Independent):
+    def forward(self, x, task):
+        return super().forward(x, task).index_fill(1, torch.tensor([task]), -torch.inf)
+
+
+def test_a_learner_that_masks_outputs_itself_has_no_shared_head() -> None:
+    s = toys.stream()
+    assert examine(MasksByItself(build=builder(s)), s).masked
+
+
+class KeepsElsewhere(Finetune):
+    """Copies of validation images with labels behind them, as an array in a deque."""
+
+    def on_task_end(self, task):
+        rows = torch.cat([task.val.x[:7].flatten(1), task.val.y[:7, None].float()], dim=1)
+        self.heap = deque([{"rows": rows.numpy().copy()}])
+
+
+def test_arrays_in_any_container_with_labels_behind_the_pixels_are_searched(tmp_path: Path) -> None:
+    results = run(tmp_path, "learner._target_=tests.evaluation.test_card.KeepsElsewhere", "selection=none")
+    evidence = {finding["rule"]: finding["evidence"] for finding in results["card"]}
+    assert "21 training examples were found in self.heap[0]['rows']" in evidence["low memory"]
+
+
+class TrainsOnItsOwn(Finetune):
+    """Trains on normalised images of the task before, which it keeps."""
+
+    def learn(self, task):
+        own = getattr(self, "own", task.train)
+        best = yield Phase(self.candidates(task), train=own)
+        self.adopt(best.candidate, task)
+        x, y, index = task.train.parts
+        self.own = Split((x - 0.1) / 0.3, y.clone(), index.clone())
+
+
+def test_examples_of_a_phases_own_that_are_none_of_the_tasks_are_counted(tmp_path: Path) -> None:
+    results = run(tmp_path, "learner._target_=tests.evaluation.test_card.TrainsOnItsOwn", "selection=none")
+    finding = {finding["rule"]: finding for finding in results["card"]}["no retraining on old tasks"]
+    assert finding["verdict"] == "unknown"
+    assert "200 examples were added" in finding["evidence"]  # 100 in each of two later tasks
+
+
+class Declares(Finetune):
+    """Says that it holds nothing, and keeps more and more."""
+
+    def held(self):
+        return {"parameters": 1}
+
+    def on_task_end(self, task):
+        self.more = [*getattr(self, "more", []), torch.zeros(100_000)]
+
+
+def test_growth_is_measured_and_not_declared(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"held\(\) declares"):
+        results = run(tmp_path, "learner._target_=tests.evaluation.test_card.Declares", "selection=none")
+    assert {f["rule"]: f["verdict"] for f in results["card"]}["constant update complexity"] == "violated"
+
+
+class AsksInForward(Finetune):
+    def forward(self, x, task):
+        self.needs = Needs(task_id_at_test=True)
+        return self.network(x, task)
+
+
+def test_who_asks_for_the_number_in_the_middle_of_testing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="does not give"):
+        run(tmp_path, "learner._target_=tests.evaluation.test_card.AsksInForward", "grants.task_id_at_test=false")
+
+
+class ReadsTheSeed(Finetune):
+    seeds: set[int] = set()
+
+    def forward(self, x, task):
+        self.seeds.add(torch.initial_seed())
+        return self.network(x, task)
+
+
+def test_draws_at_test_tell_nothing_of_the_task() -> None:
+    s = toys.stream()
+    ReadsTheSeed.seeds.clear()
+    Evaluator(s, training(), torch.device("cpu"), Grants()).row(ReadsTheSeed(build=builder(s)), 3)
+    assert len(ReadsTheSeed.seeds) == 1

@@ -151,3 +151,12 @@ def test_what_mini_batches_cost_is_told_apart_from_scoring() -> None:
     costs = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=20)).journal.find("phase")["costs"]
     assert costs["step_flops"] == 9 * flops_of(learner.network, (torch.zeros(20, 36), None), backward=True)
     assert costs["step_flops"] < costs["flops"]
+
+
+def test_who_listens_to_a_network_does_not_hear_the_counting() -> None:
+    network, heard = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 2)), []
+    network[0].register_forward_hook(lambda *_: heard.append(1))
+    with Calls() as calls:
+        network(torch.zeros(3, 6))
+    assert calls.total > 0
+    assert heard == [1]

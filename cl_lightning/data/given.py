@@ -1,0 +1,37 @@
+"""Parts of a stream that are given as files, so that another program's exact stream can be replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cl_lightning.errors import Refusal
+
+
+def given(key: str, file: str, *shape: int | None) -> torch.Tensor:
+    """The numbers in a ``.npy`` file or a text file (one row a line, separated by commas or blanks); None in ``shape`` is any size."""
+    path = Path(file).expanduser()
+    try:
+        if path.suffix == ".npy":
+            numbers = np.load(path, allow_pickle=False)
+        else:
+            numbers = np.array([line.replace(",", " ").split() for line in path.read_text().splitlines() if line.strip()], dtype=float)
+            numbers = numbers.reshape(numbers.shape[: len(shape)]) if len(shape) == 1 and numbers.shape[1:] == (1,) else numbers
+    except (OSError, ValueError) as reason:
+        raise Refusal(
+            f"stream.{key}={file} cannot be read: {str(reason).splitlines()[0]}\nGive a .npy file, or a text file with one row a line."
+        ) from reason
+    if numbers.dtype.kind not in "iuf" or len(numbers.shape) != len(shape) or any(a not in (b, None) for b, a in zip(numbers.shape, shape)):
+        wanted = " x ".join("any" if size is None else str(size) for size in shape)
+        raise Refusal(f"stream.{key}={file} holds {numbers.dtype} of shape {numbers.shape}, but must hold {wanted} numbers.")
+    return torch.from_numpy(numbers.astype(np.float64))
+
+
+def given_whole(key: str, file: str, below: int, *shape: int | None) -> torch.Tensor:
+    """Whole numbers in [0, below)."""
+    numbers = given(key, file, *shape)
+    if not (numbers == numbers.round()).all() or not ((numbers >= 0) & (numbers < below)).all():
+        raise Refusal(f"stream.{key}={file} must hold whole numbers from 0 to {below - 1}.")
+    return numbers.long()

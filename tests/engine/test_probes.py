@@ -1,0 +1,55 @@
+"""Looks at test data in the middle of a task, and that nothing comes of them."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.commands import but_what_may_differ, run
+from tests.test_resume import FRAGILE, in_a_child
+
+PROBED = (
+    "selection=none",
+    "trainer.patience=null",
+    "trainer.max_epochs=2",
+    "trainer.batch_size=10",
+    "stream.tasks=3",
+)  # 20 mini-batches a task
+
+
+@pytest.mark.parametrize("learner", ["finetune", "independent", "gem", "er"])
+def test_probes_change_nothing_and_the_last_is_the_row_after_the_task(learner: str, tmp_path: Path) -> None:
+    options = (*PROBED, f"learner={learner}")
+    plain, probed = run(tmp_path / "plain", *options), run(tmp_path / "probed", *options, "trainer.probe_every=5")
+    assert plain["probes"] == []
+    assert probed["accuracy_matrix"] == plain["accuracy_matrix"]
+    assert [(p["task"], p["step"]) for p in probed["probes"]] == [(t, s) for t in range(3) for s in (5, 10, 15, 20)]
+    for probe in probed["probes"]:
+        if probe["step"] == 20:
+            assert probe["accuracies"] == plain["accuracy_matrix"][probe["task"] + 1]
+    assert len({str(p["accuracies"]) for p in probed["probes"]}) > 6
+
+
+def test_probes_are_of_the_winner_among_candidates(tmp_path: Path) -> None:
+    grid = ("selection.grid.lr=[0.0001,0.01]", "selection.grid.weight_decay=[0.0]", "trainer.patience=null", "trainer.max_epochs=2")
+    results = run(tmp_path, *grid, "trainer.batch_size=10", "trainer.probe_every=20")
+    assert all(s["candidates"] == 2 for s in results["selected"])
+    for probe in results["probes"]:
+        assert probe["accuracies"] == results["accuracy_matrix"][probe["task"] + 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["block:12", "journal.append:9", "adopt:2"])
+def test_probes_survive_a_kill(fault: str, tmp_path: Path) -> None:
+    options = (*FRAGILE, "selection=none", "trainer.probe_every=4")
+    assert in_a_child(lambda: run(tmp_path / "killed", *options, f"debug.fault={fault}")) == -signal.SIGKILL
+    killed, whole = run(tmp_path / "killed", *options), run(tmp_path / "whole", *options)
+    assert but_what_may_differ(killed) == but_what_may_differ(whole)
+    assert whole["probes"]
+
+
+def test_only_seen_tasks_are_probed_where_only_these_are_evaluated(tmp_path: Path) -> None:
+    probes = run(tmp_path, *PROBED, "trainer.probe_every=20", "trainer.evaluate=seen")["probes"]
+    assert [sum(a is not None for a in p["accuracies"]) for p in probes] == [1, 2, 3]
