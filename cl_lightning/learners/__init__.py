@@ -1,8 +1,16 @@
 """Learners: one file each, and each its paper's equations."""
 
+from cl_lightning.learners.agem import AGEM
 from cl_lightning.learners.base import Candidate, Learner, Needs, Outcome, Phase, Phases, name_of
+from cl_lightning.learners.er import ER
+from cl_lightning.learners.ewc import EWC
 from cl_lightning.learners.finetune import Finetune
+from cl_lightning.learners.gem import GEM
 from cl_lightning.learners.independent import Independent
 from cl_lightning.learners.joint import Joint
+from cl_lightning.learners.multimodal import Multimodal
 
-__all__ = ["Candidate", "Finetune", "Independent", "Joint", "Learner", "Needs", "Outcome", "Phase", "Phases", "name_of"]
+__all__ = [
+    "AGEM", "ER", "EWC", "GEM", "Candidate", "Finetune", "Independent", "Joint", "Learner", "Multimodal", "Needs", "Outcome", "Phase",
+    "Phases", "name_of",
+]  # fmt: skip

@@ -1,0 +1,40 @@
+"""Averaged gradient episodic memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cl_lightning.data.task import Batch, Task
+from cl_lightning.learners.base import Candidate, Learner
+from cl_lightning.learners.gradients import gradient, gradient_of, set_gradient
+from cl_lightning.learners.memory import last_of_each_task
+
+
+class AGEM(Learner):
+    """GEM with one constraint (Chaudhry et al. 2019, equation 11): where the gradient g and that on a random batch of all memories, r,
+    disagree, g - (g'r / r'r) r; else g. Examples of the batch are drawn uniformly over all that are stored."""
+
+    def __init__(self, *, memories: int = 256, reference_batch: int = 256, **base: Any) -> None:
+        super().__init__(**base)
+        self.memories, self.reference_batch = memories, reference_batch
+
+    def after_backward(self, c: Candidate, batch: Batch) -> None:
+        if not self.memory:
+            return
+        parameters = c.parameters
+        g = gradient(parameters)
+        with torch.enable_grad():
+            r = gradient_of(self.loss(c, self.reference(batch)), parameters)
+        set_gradient(parameters, g - (g @ r).clamp(max=0) / (r @ r).clamp(min=1e-12) * r)
+
+    def reference(self, batch: Batch) -> Batch:
+        tasks, size = len(self.memory["counts"]), self.memories
+        stored = torch.tensor([k * size + i for k in range(tasks) for i in range(self.memory["counts"][k])])
+        rows = stored[torch.randint(len(stored), (self.reference_batch,), generator=batch.rng("reference"))]
+        x, y = self.memory["x"].flatten(0, 1)[rows], self.memory["y"].flatten()[rows]
+        return Batch(x, y, (rows // size).to(y.device), batch.key)
+
+    def on_task_end(self, task: Task) -> None:
+        last_of_each_task(self.memory, task, self.memories)

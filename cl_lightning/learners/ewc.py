@@ -1,0 +1,77 @@
+"""Elastic weight consolidation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cl_lightning.data.task import Batch, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Candidate, Learner
+from cl_lightning.learners.fisher import KINDS, fisher
+from cl_lightning.learners.gradients import trained
+
+PENALTIES = ("separate", "huszar", "online")
+
+
+class EWC(Learner):
+    """loss + strength/2 sum_k F_k (w - w_k)^2: weights that mattered to past tasks k are held where they were.
+
+    ``separate`` (Kirkpatrick et al. 2017) has one centre a task; ``huszar`` (2018) the latest alone, with the sum of all F; ``online``
+    (Schwarz et al. 2018) the latest with F decayed by ``gamma`` at each task. Each is A/2 (w - c)^2 plus a constant, so that it does not
+    cost more with tasks: A is the sum of F and, for ``separate``, c the mean of the centres weighted by F, because
+    sum F_k (w - w_k) = A (w - sum F_k w_k / A). Lopez-Paz and Ranzato 2017 write the penalty without 1/2: their strength is half of this.
+
+    F is of the first ``examples`` of the task in the stream's order (null: all), in evaluation mode, of the data's loss alone.
+    """
+
+    tunes = ("strength",)
+
+    def __init__(
+        self,
+        *,
+        strength: float = 100.0,
+        penalty: str = "separate",
+        fisher: str = "empirical",
+        examples: int | None = None,
+        gamma: float = 1.0,
+        **base: Any,
+    ) -> None:
+        super().__init__(**base)
+        for key, value, choices in (("penalty", penalty, PENALTIES), ("fisher", fisher, KINDS)):
+            if value not in choices:
+                raise Refusal(f"learner.{key}={value} must be one of {', '.join(choices)}.")
+        self.strength, self.penalty, self.kind, self.examples = strength, penalty, fisher, examples
+        self.gamma = gamma if penalty == "online" else 1.0
+
+    @torch.no_grad()
+    def after_backward(self, c: Candidate, batch: Batch) -> None:
+        """The penalty's gradient: strength A (w - c)."""
+        if not self.memory:
+            return
+        rows = [row for row in zip(c.parameters, self.memory["c"], self.memory["A"]) if row[0].grad is not None]  # which the batch is about
+        w, centre, A = (list(column) for column in zip(*rows))
+        strength = float(c.hparams.get("strength", self.strength))
+        torch._foreach_addcmul_([p.grad for p in w], A, torch._foreach_sub(w, centre), strength)
+
+    def on_task_end(self, task: Task) -> None:
+        w, F = [p.detach().clone() for p in trained(self.network)], self.information(task)
+        A, c = self.memory.get("A", F), self.memory.get("c", w)
+        if self.memory:
+            A = [a + f for a, f in zip(A, F)]
+            if self.penalty == "separate":
+                c = [old + torch.where(a > 0, f / a, 0.0) * (new - old) for old, new, f, a in zip(c, w, F, A)]
+            else:
+                c = w
+        self.memory = {"A": [self.gamma * a for a in A], "c": c}
+
+    def information(self, task: Task) -> list[torch.Tensor]:
+        train, n = task.train, len(task.train) if self.examples is None else min(self.examples, len(task.train))
+        candidate = Candidate("", self.network)
+
+        def log_p(part: slice) -> torch.Tensor:
+            batch = Batch(train.x[:n][part], train.y[:n][part], train.task[:n][part])
+            return self.in_training(self.logits(candidate, batch), batch).log_softmax(1)
+
+        return fisher(self.network, log_p, train.y[:n], self.kind)

@@ -1,0 +1,33 @@
+"""A network's gradient as one vector, for learners that edit it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn as nn
+from torch import Tensor
+
+
+def trained(network: nn.Module) -> list[nn.Parameter]:
+    return [p for p in network.parameters() if p.requires_grad]
+
+
+def gradient(parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Tensor:
+    """(n,) all ``.grad`` in a row; 0 where a parameter has no share in the loss."""
+    return flat([p.grad for p in parameters], parameters, out)
+
+
+def gradient_of(loss: Tensor, parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Tensor:
+    """(n,) of another loss, written to ``out``."""
+    return flat(torch.autograd.grad(loss, parameters, allow_unused=True), parameters, out)
+
+
+def flat(gradients: Sequence[Tensor | None], parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Tensor:
+    rows = [torch.zeros_like(p).reshape(-1) if g is None else g.reshape(-1) for g, p in zip(gradients, parameters)]
+    return torch.cat(rows, out=out)
+
+
+def set_gradient(parameters: Sequence[nn.Parameter], z: Tensor) -> None:
+    for p, part in zip(parameters, z.split([p.numel() for p in parameters])):
+        p.grad = part.view_as(p)

@@ -1,0 +1,52 @@
+"""Which past examples are kept. Memories are dictionaries of tensors, made at full size: what they hold does not grow unseen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cl_lightning.data.task import Split, Task
+
+
+def last_of_each_task(memory: dict[str, Any], task: Task, size: int, dtype: torch.dtype = torch.float32) -> None:
+    """The last ``size`` examples of every task: x (tasks, size, ...), y (tasks, size), and how many there are of each."""
+    if not memory:
+        memory["x"] = torch.zeros(task.of, size, *task.train.x.shape[1:], dtype=dtype)
+        memory["y"] = torch.zeros(task.of, size, dtype=torch.int64)
+        memory["counts"] = []
+    count = min(size, len(task.train))
+    memory["x"][task.index, :count] = task.train.x[len(task.train) - count :].to(dtype)
+    memory["y"][task.index, :count] = task.train.y[len(task.train) - count :]
+    memory["counts"] = [*memory["counts"], count]
+
+
+def reservoir(memory: dict[str, Any], task: Task, size: int, generator: torch.Generator) -> None:
+    """Of all examples so far each with the same probability (Vitter 1985): the n-th enters with probability size / n, in a slot drawn."""
+    if not memory:
+        memory.update({name: torch.zeros(size, *part.shape[1:], dtype=part.dtype) for name, part in named(task.train).items()})
+        memory["filled"] = memory["seen"] = 0
+    draws, chosen = torch.rand(len(task.train), generator=generator, dtype=torch.float64).tolist(), {}
+    for row, draw in enumerate(draws):
+        memory["seen"] += 1
+        slot = memory["filled"] if memory["filled"] < size else int(draw * memory["seen"])
+        if slot < size:
+            memory["filled"] = max(memory["filled"], slot + 1)
+            chosen[slot] = row
+    slots, rows = list(chosen), list(chosen.values())
+    for name, part in named(task.train).items():
+        memory[name][slots] = part[rows]
+
+
+def ring_of_each_class(memory: dict[str, Any], task: Task, size: int) -> None:
+    """The last ``size`` examples of every class of every task; grows with the classes."""
+    y = task.train.y
+    rows = torch.cat([(y == output).nonzero()[:, 0][-size:] if size else y[:0] for output in y.unique().tolist()])
+    for name, part in named(task.train).items():
+        memory[name] = torch.cat([memory[name], part[rows]]) if name in memory else part[rows]
+    memory["filled"] = memory.get("filled", 0) + len(rows)
+
+
+def named(split: Split) -> dict[str, Tensor]:
+    return {"x": split.x, "y": split.y, "task": split.task}

@@ -1,0 +1,215 @@
+"""Fisher information and the penalties made of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn as nn
+
+from cl_lightning.data.task import Batch
+from cl_lightning.learners import EWC, Candidate, Finetune
+from cl_lightning.learners.fisher import fisher, linear_calls
+from cl_lightning.learners.gradients import gradient, trained
+from cl_lightning.randomness import seeded
+from tests import toys
+from tests.toys import builder, learn, training
+
+
+def data(n: int = 40, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 6, generator=generator, dtype=torch.float64), torch.randint(4, (n,), generator=generator)
+
+
+def network(kind: str = "mlp") -> nn.Module:
+    with seeded("network", kind):
+        if kind == "linear":
+            layers = [nn.Linear(6, 4)]
+        elif kind == "mlp":
+            layers = [nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 5, bias=False), nn.ReLU(), nn.Linear(5, 4)]
+        elif kind == "norm":
+            layers = [nn.Linear(6, 7), nn.LayerNorm(7), nn.ReLU(), nn.Linear(7, 4)]
+        else:
+            shared = nn.Linear(6, 6)
+            layers = [shared, nn.ReLU(), shared, nn.Linear(6, 4)]
+        return nn.Sequential(*layers).double()
+
+
+def measured(net: nn.Module, kind: str, x: torch.Tensor, y: torch.Tensor, **options) -> torch.Tensor:
+    return torch.cat([f.flatten() for f in fisher(net, lambda part: net(x[part]).log_softmax(1), y, kind, **options)])
+
+
+def example_by_example(net: nn.Module, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    rows = []
+    for one, label in zip(x, labels):
+        g = torch.autograd.grad(net(one[None]).log_softmax(1)[0, label], list(net.parameters()))
+        rows.append(torch.cat([part.flatten() for part in g]) ** 2)
+    return torch.stack(rows).mean(0)
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp", "norm", "twice"])
+@pytest.mark.parametrize("at_once", [7, 250])
+def test_empirical_and_predicted_are_means_of_squares_example_by_example(kind: str, at_once: int) -> None:
+    net, (x, y) = network(kind), data()
+    assert torch.allclose(measured(net, "empirical", x, y, at_once=at_once), example_by_example(net, x, y), rtol=1e-10)
+    likeliest = net(x).argmax(1)
+    assert torch.allclose(measured(net, "predicted", x, y, at_once=at_once), example_by_example(net, x, likeliest), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp", "norm"])
+def test_exact_is_the_expectation_over_all_labels(kind: str) -> None:
+    net, (x, y) = network(kind), data()
+    p = net(x).softmax(1).detach()
+    rows = [p[i, label] * example_by_example(net, x[i : i + 1], torch.tensor([label])) for i in range(len(x)) for label in range(4)]
+    assert torch.allclose(measured(net, "exact", x, y), torch.stack(rows).sum(0) / len(x), rtol=1e-9)
+
+
+def test_exact_on_a_linear_softmax_is_the_textbook_formula() -> None:
+    net, (x, y) = network("linear"), data()
+    p = net(x).softmax(1).detach()
+    variance = p - p**2  # the diagonal of diag(p) - pp'
+    expected = (variance.T @ x**2 / len(x)).flatten()
+    assert torch.allclose(measured(net, "exact", x, y)[:24], expected, rtol=1e-6)
+
+
+def test_sampled_labels_are_unbiased() -> None:
+    net, (x, y) = network(), data()
+    with seeded("labels"):
+        mean = torch.stack([measured(net, "sample", x, y) for _ in range(2000)]).mean(0)
+    exact = measured(net, "exact", x, y)
+    assert (mean - exact).abs().sum() < 0.05 * exact.sum()
+
+
+def test_the_square_of_the_mean_gradient_is_too_small_unless_all_examples_are_one() -> None:
+    net, (x, y) = network(), data(n=64)
+    assert measured(net, "batch_squared", x, y).sum() < 0.5 * measured(net, "empirical", x, y).sum()
+    same_x, same_y = x[:1].expand(64, -1), y[:1].expand(64)
+    assert torch.allclose(measured(net, "batch_squared", same_x, same_y), measured(net, "empirical", same_x, same_y), rtol=1e-9)
+
+
+def test_it_is_nowhere_negative_and_zero_into_dead_units() -> None:
+    net, (x, y) = network(), data()
+    with torch.no_grad():
+        net[0].bias[2] = -1e6
+    values = fisher(net, lambda part: net(x[part]).log_softmax(1), y, "exact")
+    assert all((f >= 0).all() for f in values)
+    assert not values[0][2].any()
+
+
+def test_masked_outputs_do_not_make_it_infinite() -> None:
+    net, (x, y) = network(), data()
+    y = y % 2
+    mask = torch.tensor([0.0, 0.0, -torch.inf, -torch.inf])
+    for kind in ("exact", "sample", "empirical", "predicted", "batch_squared"):
+        assert all(f.isfinite().all() for f in fisher(net, lambda part: (net(x[part]) + mask).log_softmax(1), y, kind))
+
+
+@pytest.mark.parametrize(("kind", "closed"), [("mlp", True), ("norm", False), ("twice", False)])
+def test_the_closed_form_is_for_networks_of_linear_layers_called_once(kind: str, closed: bool) -> None:
+    net, (x, _) = network(kind), data()
+    with linear_calls(net) as calls:
+        net(x)
+    assert bool(calls) == closed
+
+
+# ---- the learner -------------------------------------------------------------------------------------------------
+
+S = toys.stream(tasks=3)
+
+
+def learned(tasks: int, **options) -> EWC:
+    settings = training(optimizer="sgd", lr=0.05)
+    return learn(EWC(build=builder(S), seed=0, **options), S, settings, tasks=tasks).learner
+
+
+def flat(network: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+def penalty_gradient(learner: EWC, shift: float) -> torch.Tensor:
+    """At the latest optimum, moved by ``shift`` everywhere."""
+    c = Candidate("", learner.fresh(0))
+    with torch.no_grad():
+        for p, latest in zip(trained(c.network), trained(learner.network)):
+            p.copy_(latest + shift)
+            p.grad = torch.zeros_like(p)
+    learner.after_backward(c, Batch(torch.empty(0), torch.empty(0), torch.empty(0)))
+    return gradient(trained(c.network))
+
+
+def flat_memory(learner: EWC, name: str) -> torch.Tensor:
+    return torch.cat([part.flatten() for part in learner.memory[name]])
+
+
+@pytest.mark.parametrize("penalty", ["separate", "huszar", "online"])
+def test_after_one_task_the_pull_is_strength_times_fisher_times_drift(penalty: str) -> None:
+    learner = learned(1, penalty=penalty, strength=3.0)
+    assert not penalty_gradient(learner, 0.0).any()
+    assert torch.allclose(penalty_gradient(learner, 0.01), 3.0 * flat_memory(learner, "A") * 0.01, rtol=1e-4, atol=1e-12)
+
+
+def test_after_more_tasks_separate_pulls_to_each_of_its_centres() -> None:
+    centres, fishers = [], []
+
+    class Noting(EWC):
+        def information(self, task):
+            found = super().information(task)
+            centres.append(flat(self.network))
+            fishers.append(torch.cat([f.flatten() for f in found]))
+            return found
+
+    learner = Noting(build=builder(S), seed=0, strength=2.0)
+    learn(learner, S, training(optimizer="sgd", lr=0.05))
+    w = centres[-1] + 0.02
+    expected = 2.0 * sum(f * (w - centre) for f, centre in zip(fishers, centres))
+    assert len(centres) == 3
+    assert torch.allclose(penalty_gradient(learner, 0.02), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_the_three_penalties_agree_until_the_second_task_and_differ_from_the_third() -> None:
+    ends = {tasks: [flat(learned(tasks, penalty=p, strength=50.0).network) for p in ("separate", "huszar", "online")] for tasks in (2, 3)}
+    assert torch.equal(ends[2][0], ends[2][1])
+    assert torch.equal(ends[2][0], ends[2][2])
+    separate, huszar, online = ends[3]
+    assert (separate - huszar).norm() > 1e-3 * separate.norm()
+    assert torch.equal(huszar, online)  # gamma = 1
+
+
+def test_online_with_gamma_zero_remembers_nothing() -> None:
+    settings = training(optimizer="sgd", lr=0.05)
+    assert torch.equal(
+        flat(learned(3, penalty="online", gamma=0.0, strength=50.0).network), learn(Finetune(build=builder(S), seed=0), S, settings).weights
+    )
+
+
+def test_a_huge_strength_holds_what_matters() -> None:
+    first, strength, steps = learned(1), 1e6, 1500
+    start, F = flat(first.network), flat_memory(first, "A")
+    matters, rate = F.max() / 10 < F, 1 / (strength * F.max().item())  # larger rates diverge from 2 on
+    batch = Batch(*S.task(1).train.parts)
+
+    def drift(strength: float) -> torch.Tensor:
+        learner = EWC(build=builder(S), seed=0, strength=strength)
+        learner.load_state_dict(first.state_dict())
+        c = learner.candidates(S.task(1))[0]
+        opt = torch.optim.SGD(c.network.parameters(), lr=rate)
+        for _ in range(steps):
+            opt.zero_grad()
+            learner.loss(c, batch).backward()
+            learner.after_backward(c, batch)
+            opt.step()
+        return (flat(c.network) - start)[matters]
+
+    assert drift(strength).norm() < 1e-2 * drift(0.0).norm()
+
+
+@pytest.mark.parametrize("penalty", ["separate", "huszar", "online"])
+def test_what_it_holds_does_not_grow_with_tasks(penalty: str) -> None:
+    assert learned(1, penalty=penalty).held() == learned(3, penalty=penalty).held()
+
+
+def test_fisher_is_of_the_first_examples_and_of_the_data_alone() -> None:
+    few, all_of_them = learned(1, examples=5), learned(1)
+    x, y, _ = S.task(0).train.parts
+    expected = fisher(few.network, lambda part: few.network(x[:5][part]).log_softmax(1), y[:5], "empirical")
+    assert torch.allclose(flat_memory(few, "A"), torch.cat([f.flatten() for f in expected]))
+    assert not torch.allclose(flat_memory(few, "A"), flat_memory(all_of_them, "A"))

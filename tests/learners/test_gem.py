@@ -1,0 +1,248 @@
+"""GEM's projection: the dual, its margin, and what a step does."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cl_lightning.data.task import Batch
+from cl_lightning.errors import Refusal
+from cl_lightning.learners import AGEM, GEM, Candidate, Finetune
+from cl_lightning.learners.gem import dual
+from cl_lightning.learners.gradients import gradient, set_gradient, trained
+from tests import toys
+from tests.toys import builder, learn, training
+
+
+def problem(seed: int, constraints: int, size: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    """G (constraints, size) and g (size,) with at least one constraint violated."""
+    draws = np.random.default_rng(seed)
+    G, g = draws.normal(size=(constraints, size)), draws.normal(size=size)
+    if (G @ g >= 0).all():
+        G[0] *= -1
+    return G, g
+
+
+def solve(G: np.ndarray, g: np.ndarray, margin: float = 0.0, ridge: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    v = dual(G @ G.T + ridge * np.eye(len(G)), G @ g, margin)
+    return g + G.T @ v, v
+
+
+def brute_force(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
+    """The best of the stationary points of all sets of variables that are at their margin."""
+    n, best, least = len(q), None, np.inf
+    for held in chain.from_iterable(combinations(range(n), k) for k in range(n + 1)):
+        free = [i for i in range(n) if i not in held]
+        v = np.full(n, margin)
+        if free:
+            v[free] = np.linalg.solve(P[np.ix_(free, free)], -q[free] - P[np.ix_(free, list(held))] @ v[list(held)])
+        value = v @ P @ v / 2 + q @ v
+        if (v >= margin - 1e-10).all() and value < least:
+            best, least = v, value
+    return best
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 10**6), constraints=st.integers(1, 8), margin=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+def test_the_dual_is_that_of_trying_all_active_sets(seed: int, constraints: int, margin: float) -> None:
+    G, g = problem(seed, constraints, size=12)
+    P = G @ G.T + 1e-3 * np.eye(constraints)
+    assert np.allclose(dual(P, G @ g, margin), brute_force(P, G @ g, margin), atol=1e-8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6), constraints=st.integers(1, 8))
+def test_the_step_raises_no_memorys_loss_and_is_the_nearest_that_does_not(seed: int, constraints: int) -> None:
+    G, g = problem(seed, constraints)
+    z, v = solve(G, g)
+    assert (G @ z >= -1e-6 * np.linalg.norm(z) * np.linalg.norm(G, axis=1)).all()
+    assert np.abs(v * (G @ z)).max() < 1e-6  # complementary slackness
+    draws = np.random.default_rng(seed + 1)
+    for candidate in g + draws.normal(size=(1000, len(g))) * np.linalg.norm(z - g):
+        if (G @ candidate >= 0).all():
+            assert np.linalg.norm(z - g) <= np.linalg.norm(candidate - g) + 1e-9
+
+
+@given(seed=st.integers(0, 10**6))
+def test_with_one_memory_it_is_the_closed_form(seed: int) -> None:
+    G, g = problem(seed, 1)
+    z, _ = solve(G, g)
+    expected = g - (G[0] @ g) / (G[0] @ G[0]) * G[0]
+    assert np.allclose(z, expected, atol=1e-10)
+
+
+@given(seed=st.integers(0, 10**6), margin=st.floats(0.01, 2.0))
+def test_no_weight_is_below_the_margin(seed: int, margin: float) -> None:
+    G, g = problem(seed, 5)
+    assert solve(G, g, margin)[1].min() == pytest.approx(margin, abs=1e-12) or solve(G, g, margin)[1].min() > margin
+
+
+def test_two_memories_that_contradict_each_other_leave_the_orthogonal_part() -> None:
+    G, g = np.array([[1.0, 0.0], [-1.0, 0.0]]), np.array([0.3, 2.0])
+    z, _ = solve(G, g, ridge=1e-3)
+    assert np.isfinite(z).all()
+    assert np.allclose(z, [0, 2], atol=2e-3)
+
+
+def test_projecting_on_one_half_space_after_the_other_is_another_thing() -> None:
+    different = 0
+    for seed in range(100):
+        G, g = problem(seed, 5)
+        one_by_one = g.copy()
+        for row in G:
+            one_by_one -= min(row @ one_by_one, 0) / (row @ row) * row
+        different += not np.allclose(one_by_one, solve(G, g)[0], atol=1e-6)
+    assert different > 50
+
+
+@pytest.mark.parametrize("constraints", [50, 100])
+def test_a_hundred_memories_are_solved_to_the_conditions_of_the_optimum(constraints: int) -> None:
+    G, g = problem(3, constraints, size=400)
+    P, q = G @ G.T + 1e-3 * np.eye(constraints), G @ g
+    v = dual(P, q, 0.5)
+    slope = P @ v + q
+    assert (v >= 0.5).all()
+    assert slope.min() > -1e-7
+    assert np.abs(slope * (v - 0.5)).max() < 1e-7
+
+
+# ---- the learner -------------------------------------------------------------------------------------------------
+
+
+def learned(cls, tasks: int = 2, **options):
+    return learn(
+        cls(build=builder(toys.stream()), seed=0, **options), toys.stream(), training(optimizer="sgd", lr=0.1), tasks=tasks
+    ).learner
+
+
+def edited(learner, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, Candidate]:
+    """The gradient before and after the hook."""
+    c = Candidate("", learner.network)
+    learner.zero_grad()
+    learner.loss(c, batch).backward()
+    before = gradient(trained(c.network))
+    with torch.no_grad():
+        learner.after_backward(c, batch)
+    return before, gradient(trained(c.network)), c
+
+
+def batch_of(task: int, n: int = 10) -> Batch:
+    return Batch(*toys.stream().task(task).train.gather(torch.arange(n)), key=(0, task))
+
+
+def memory_gradients(learner, c: Candidate) -> torch.Tensor:
+    rows = []
+    for k, count in enumerate(learner.memory["counts"]):
+        old = Batch(learner.memory["x"][k, :count], learner.memory["y"][k, :count], torch.full((count,), k))
+        rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(learner.loss(c, old), trained(c.network))]))
+    return torch.stack(rows)
+
+
+def test_the_step_agrees_with_every_memory_to_first_order() -> None:
+    learner = learned(GEM, margin=0.0, memories=20)
+    learner.ridge = 1e-9
+    g, z, c = edited(learner, batch_of(2))
+    G = memory_gradients(learner, c)
+    assert (G @ g).min() < 0
+    assert (G @ z).min() > -1e-3 * z.norm() * G.norm(dim=1).max()
+    assert not torch.equal(g, z)
+
+
+def test_without_violation_the_gradient_stays_as_it_is() -> None:
+    learner = learned(GEM, memories=20)
+    learner.memory["counts"] = learner.memory["counts"][1:]
+    learner.memory["x"], learner.memory["y"] = learner.memory["x"][1:], learner.memory["y"][1:]
+    g, z, c = edited(learner, batch_of(1, 60))
+    assert (memory_gradients(learner, c) @ g).min() > 0
+    assert torch.equal(g, z)
+
+
+@pytest.mark.parametrize("cls", [GEM, AGEM])
+def test_the_first_task_is_finetunes_to_the_bit(cls) -> None:
+    assert torch.equal(*(torch.cat([p.flatten() for p in learned(kind, tasks=1).network.parameters()]) for kind in (cls, Finetune)))
+
+
+def test_with_one_past_task_and_its_whole_memory_agem_is_gem() -> None:
+    gem, agem = learned(GEM, tasks=1, margin=0.0, memories=20), learned(AGEM, tasks=1, memories=20, reference_batch=20)
+    gem.ridge = 0.0
+    agem.reference = lambda batch: Batch(agem.memory["x"][0], agem.memory["y"][0], torch.zeros(20, dtype=torch.int64))
+    c = Candidate("", gem.network)
+    r = memory_gradients(gem, c)[0]
+    g = torch.randn(len(r), generator=torch.Generator().manual_seed(0)) * r.std() - r
+    ends = []
+    for learner in (gem, agem):
+        set_gradient(trained(c.network), g.clone())
+        with torch.no_grad():
+            learner.after_backward(c, batch_of(1))
+        ends.append(gradient(trained(c.network)))
+    z, other = ends
+    assert not torch.equal(g, z)
+    assert torch.allclose(z, other, atol=1e-5)
+
+
+def test_agems_step_agrees_with_its_reference_and_is_untouched_where_it_does() -> None:
+    learner = learned(AGEM, memories=20, reference_batch=15)
+    for batch in (batch_of(2), batch_of(1, 60)):
+        g, z, c = edited(learner, batch)
+        reference = learner.reference(batch)
+        r = torch.cat([p.flatten() for p in torch.autograd.grad(learner.loss(c, reference), trained(c.network))])
+        assert z @ r > -1e-5 * z.norm() * r.norm()
+        assert torch.equal(g, z) == bool(g @ r >= 0)
+
+
+def test_the_reference_is_drawn_from_the_memories_alone_and_keeps_task_ids() -> None:
+    learner = learned(AGEM, memories=7, reference_batch=200)
+    reference = learner.reference(batch_of(2))
+    stored = {(t, x.sum().item()) for t in range(2) for x in learner.memory["x"][t]}
+    assert {(t, x.sum().item()) for t, x in zip(reference.task.tolist(), reference.x)} == stored
+
+
+def test_the_memory_holds_the_last_examples_of_each_task_in_its_full_size_from_the_start() -> None:
+    learner = learned(GEM, tasks=2, memories=25)
+    s = toys.stream()
+    assert learner.memory["x"].shape == (3, 25, *toys.SHAPE)
+    for k in range(2):
+        assert torch.equal(learner.memory["x"][k], s.task(k).train.x[-25:])
+        assert torch.equal(learner.memory["y"][k], s.task(k).train.y[-25:])
+    assert learned(GEM, tasks=1, memories=25).held() == learner.held()
+
+
+def test_a_task_with_fewer_examples_than_memories_leaves_the_rest_unused() -> None:
+    learner = learned(GEM, tasks=1, memories=100)  # tasks have 60
+    assert learner.memory["counts"] == [60]
+    _, z, _ = edited(learner, batch_of(1))
+    assert z.isfinite().all()
+
+
+def test_a_total_is_shared_out_among_the_tasks() -> None:
+    assert learned(GEM, total=31).memory["x"].shape[:2] == (3, 10)
+    with pytest.raises(Refusal, match="leaves no memory for each of 3 tasks"):
+        learned(GEM, total=2)
+
+
+def test_memories_in_bf16_are_half_as_big_and_point_the_same_way() -> None:
+    full, half = learned(GEM, memories=20), learned(GEM, memories=20, memory_precision="bf16")
+    assert half.held()["memory.x"] * 2 == full.held()["memory.x"]
+    c = Candidate("", full.network)
+    one, other = (learner.memory_gradients(c, batch_of(2)).clone() for learner in (full, half))
+    assert torch.cosine_similarity(one, other).min() > 0.99
+    assert not torch.equal(one, other)
+
+
+def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
+    s = toys.stream(tasks=5, n_train=200, n_val=0)
+    settings = training(optimizer="sgd", lr=0.3, max_epochs=3, single_pass=True)
+    last = {}
+    for name, make in (
+        ("finetune", lambda: Finetune(build=builder(s, (32,)))),
+        ("gem", lambda: GEM(build=builder(s, (32,)), memories=50)),
+        ("gem without margin", lambda: GEM(build=builder(s, (32,)), memories=50, margin=0.0)),
+    ):
+        last[name] = sum(learn(make(), s, settings).matrix[-1]) / 5
+    assert last["gem"] > last["finetune"] + 0.1
+    assert last["gem"] > last["gem without margin"]

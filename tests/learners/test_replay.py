@@ -1,0 +1,118 @@
+"""Which examples are kept, and how they are replayed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cl_lightning.data.streams import split
+from cl_lightning.data.task import Batch, Head, Split, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.learners import ER
+from cl_lightning.learners.memory import reservoir, ring_of_each_class
+from tests import toys
+from tests.toys import builder, learn, training
+
+HEAD = Head("domain", 4, ((0, 1, 2, 3),) * 9)
+
+
+def numbered(index: int, n: int, classes: int = 4) -> Task:
+    """A task whose images hold their own number in the stream."""
+    x = (torch.arange(n) + 1 + 1000 * index).float().reshape(n, 1, 1, 1)
+    return Task(index, 9, "", (), HEAD, Split(x, torch.arange(n) % classes, torch.full((n,), index)))
+
+
+def test_a_reservoir_holds_each_example_so_far_with_the_same_probability() -> None:
+    size, streams, n = 50, 2000, 1000
+    kept = torch.zeros(n)
+    for seed in range(streams):
+        memory: dict = {}
+        reservoir(memory, numbered(0, n), size, torch.Generator().manual_seed(seed))
+        kept[memory["x"].flatten().long() - 1] += 1
+    assert (kept / streams - size / n).abs().max() < 0.02
+    chi_square = ((kept - streams * size / n) ** 2 / (streams * size / n)).sum() / (1 - size / n)
+    assert chi_square < n + 3.1 * math.sqrt(2 * n)  # p > 0.001
+
+
+def test_a_reservoir_goes_on_over_tasks() -> None:
+    first = 0
+    for seed in range(300):
+        memory: dict = {}
+        for index in range(4):
+            reservoir(memory, numbered(index, 100), 40, torch.Generator().manual_seed(100 * seed + index))
+        first += (memory["task"] == 0).sum().item()
+    assert first / 300 == pytest.approx(10, abs=0.7)
+
+
+@given(st.integers(0, 30), st.lists(st.integers(1, 40), min_size=1, max_size=4))
+def test_a_reservoir_never_holds_more_than_its_size_and_nothing_twice(size: int, tasks: list[int]) -> None:
+    memory: dict = {}
+    for index, n in enumerate(tasks):
+        reservoir(memory, numbered(index, n), size, torch.Generator().manual_seed(index))
+    assert memory["filled"] == min(size, sum(tasks))
+    assert memory["x"].shape[0] == size
+    held = memory["x"].flatten()[: memory["filled"]].tolist()
+    assert len(set(held)) == len(held)
+    assert 0 not in held
+
+
+def test_a_ring_holds_the_last_of_each_class_of_each_task() -> None:
+    memory: dict = {}
+    for index in range(2):
+        ring_of_each_class(memory, numbered(index, 40), 3)
+    expected = {(t, c): [1000 * t + n + 1 for n in range(40) if n % 4 == c][-3:] for t in range(2) for c in range(4)}
+    for (t, c), numbers in expected.items():
+        rows = (memory["task"] == t) & (memory["y"] == c)
+        assert memory["x"][rows].flatten().tolist() == numbers
+    assert memory["filled"] == 24
+
+
+# ---- the learner -------------------------------------------------------------------------------------------------
+
+
+class Noting(ER):
+    def __init__(self, **base) -> None:
+        super().__init__(**base)
+        self.seen = []
+
+    def loss(self, c, batch):
+        self.seen.append((batch.key[1], batch.task.tolist()))
+        return super().loss(c, batch)
+
+
+@pytest.mark.parametrize("policy", ["reservoir", "ring"])
+def test_mini_batches_are_doubled_with_examples_of_past_tasks_alone(policy: str) -> None:
+    learner = Noting(build=builder(toys.stream()), seed=0, policy=policy, size=20)
+    learn(learner, toys.stream(), training(max_epochs=1))
+    for where, tasks in learner.seen:
+        index = int(where.removeprefix("task"))
+        new, replayed = tasks[:10], tasks[10:]
+        assert set(new) == {index}
+        assert len(replayed) == (10 if index else 0)
+        assert set(replayed) <= set(range(index))
+
+
+def test_replayed_examples_count_for_their_own_tasks_outputs() -> None:
+    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head="multi_train_test")
+    learner = ER(build=builder(s), seed=0, size=20)
+    learn(learner, s, training(max_epochs=1), tasks=1)
+    batch = learner.extend(Batch(*s.task(1).train.gather(torch.arange(5)), key=(0, "task1", 0, 0)))
+    logits = learner.in_training(torch.zeros(10, 4), batch)
+    for row, task in zip(logits, batch.task.tolist()):
+        assert row.isfinite().nonzero()[:, 0].tolist() == list(s.head.owned[task])
+
+
+def test_replay_forgets_less_than_finetune() -> None:
+    s = toys.stream(tasks=5, n_train=200, n_val=0)
+    settings = training(optimizer="sgd", lr=0.3, max_epochs=3, single_pass=True)
+    er, none = (sum(learn(ER(build=builder(s, (32,)), size=size), s, settings).matrix[-1]) for size in (200, 0))
+    assert er > none + 0.5
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    with pytest.raises(Refusal, match="reservoir, ring"):
+        ER(build=builder(toys.stream()), policy="fifo")
