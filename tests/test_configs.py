@@ -16,6 +16,7 @@ from tests.commands import configure, run
 
 FILES = sorted(Path(conf_dir()).rglob("*.yaml"))
 EXPERIMENTS = sorted(path.stem for path in (Path(conf_dir()) / "experiment").glob("*.yaml"))
+STUDIES = {"gem_passes": "gem_rotations", "gem_memory": "gem_rotations", "gem_table1": "gem_permutations"}  # sweeps of experiments
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -40,10 +41,10 @@ def test_the_groups_are_those_of_the_layout() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_has_its_own_name(name: str) -> None:
-    assert configure(f"+experiment={name}").name == name
+    assert configure(f"+experiment={name}").name == STUDIES.get(name, name)
 
 
-LEARNERS = ["finetune", "independent", "independent_gem", "joint"]
+LEARNERS = ["finetune", "independent", "independent_gem", "joint", "gem"]
 REFUSED = [("split_single_head", "independent"), ("split_single_head", "independent_gem")]  # the task's number at test is not given
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
 
@@ -54,7 +55,7 @@ def test_every_experiment_runs_with_every_learner_that_it_gives_what_it_needs(na
     refused = pytest.raises(Refusal, match=r"grants\.task_id_at_test=false")
     with refused if (name, learner) in REFUSED else nullcontext():
         results = run(tmp_path, f"+experiment={name}", f"learner={learner}", "progress=false", *SMALLER, small=False)
-        assert results["name"] == name
+        assert results["name"] == STUDIES.get(name, name)
 
 
 SENSIBLE = [

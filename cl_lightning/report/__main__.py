@@ -1,0 +1,41 @@
+"""``python -m cl_lightning.report outputs/gem_rotations``: finished runs side by side, beside what papers print."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from cl_lightning.errors import Refusal
+from cl_lightning.report.compare import groups_in, markdown, table
+
+DESCRIPTION = "Compare finished runs: means and standard deviations over seeds, beside published values."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m cl_lightning.report", description=DESCRIPTION)
+    parser.add_argument("folders", nargs="*", type=Path, default=[Path("outputs")], help="folders to look for runs in (default: outputs)")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    options = parser.parse_args(arguments)
+    try:
+        heads, rows = table(groups_in(options.folders))
+    except Refusal as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
+    if options.markdown:
+        print(markdown(heads, rows))
+        return 0
+    shown = Table()
+    for head in heads:
+        shown.add_column(head, no_wrap=True)
+    for row in rows:
+        shown.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Runs side by side, means over seeds, beside what papers print. Reads results.json files alone."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cl_lightning.errors import Refusal
+
+COLUMNS = {  # results, and their heads in a table
+    "average_accuracy": "ACC",
+    "backward_transfer": "BWT",
+    "forward_transfer": "FWT",
+    "forgetting_from_best": "forgetting",
+    "cpu_seconds": "CPU s",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone."""
+
+    experiment: str
+    learner: str
+    settings: dict[str, Any]  # dotted names
+    seeds: tuple[int, ...]
+    values: dict[str, list[float]]  # of COLUMNS, one a seed; without those that some run does not have
+
+    def shown(self, column: str) -> str:
+        values = self.values.get(column)
+        if not values:
+            return "-"
+        digits = 1 if column == "cpu_seconds" else 3
+        spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+        return f"{statistics.fmean(values):.{digits}f}{spread}"
+
+
+def groups_in(folders: Iterable[Path]) -> list[Group]:
+    """All finished runs below the folders, by experiment, learner and fingerprint."""
+    found: dict[tuple, list[dict]] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("results.json")):
+            results = json.loads(path.read_text())
+            found.setdefault((results["name"], results["learner"], results["fingerprint"]), []).append(results)
+    if not found:
+        raise Refusal(f"No finished run (results.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like outputs/NAME.")
+    return [group_of(runs) for _, runs in sorted(found.items())]
+
+
+def group_of(runs: Sequence[dict]) -> Group:
+    rows = [values_of(run) for run in runs]
+    values: dict[str, list[float]] = {}
+    for column in COLUMNS:
+        known = [value for value in (row[column] for row in rows) if value is not None]
+        if len(known) == len(rows):
+            values[column] = known
+    return Group(runs[0]["name"], runs[0]["learner"], settings_of(runs[0]["config"]), tuple(sorted(run["seed"] for run in runs)), values)
+
+
+def values_of(run: dict) -> dict[str, float | None]:
+    cpu = [cost["seconds"].get("cpu") for cost in run["costs"]]
+    return {**run["metrics"], "cpu_seconds": sum(cpu) if None not in cpu else None}
+
+
+def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted names of all settings; of the data, the kind of the source alone."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        path = f"{prefix}{key}"
+        if path == "data":
+            targets = sorted({str(source["_target_"]) for source in value.get("sources", {}).values()})
+            flat["data"] = "synthetic" if all("synthetic" in target for target in targets) else "real"
+        elif isinstance(value, Mapping):
+            flat |= settings_of(value, f"{path}.")
+        elif key not in ("_target_", "seed"):
+            flat[path] = value
+    return flat
+
+
+def differing(groups: Sequence[Group]) -> list[str]:
+    """Settings in which groups of one experiment and learner differ: what was varied."""
+    varied = []
+    for key in dict.fromkeys(key for group in groups for key in group.settings):
+        by_learner: dict[tuple, set] = {}
+        for group in groups:
+            by_learner.setdefault((group.experiment, group.learner), set()).add(repr(group.settings.get(key)))
+        if any(len(values) > 1 for values in by_learner.values()):
+            varied.append(key)
+    return varied
+
+
+def published(group: Group) -> dict[str, float]:
+    """What papers print for this experiment, learner and settings."""
+    import yaml
+
+    found: dict[str, float] = {}
+    for paper in yaml.safe_load((Path(__file__).parent / "published.yaml").read_text()):
+        for row in paper["rows"]:
+            conditions = {key: value for key, value in row.items() if key not in COLUMNS and key != "learner"}
+            fits = all(group.settings.get(key) == value for key, value in conditions.items())
+            if paper["experiment"] == group.experiment and row["learner"] == group.learner and fits:
+                found |= {key: value for key, value in row.items() if key in COLUMNS}
+    return found
+
+
+def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: experiment, learner, what was varied, and each measure with the published value behind it."""
+    varied, measures = differing(groups), [c for c in COLUMNS if any(c in group.values for group in groups)]
+    printed = [published(group) for group in groups]
+    beside = [column for column in measures if any(column in row for row in printed)]
+    many = len({group.experiment for group in groups}) > 1
+    heads = ["experiment"] * many + ["learner", *(key.rpartition(".")[2] for key in varied)]
+    for column in measures:
+        heads += [COLUMNS[column], *["paper"] * (column in beside)]
+    rows = []
+    for group, of_paper in zip(groups, printed):
+        row = [group.experiment] * many + [group.learner, *(str(group.settings.get(key)) for key in varied)]
+        for column in measures:
+            row += [group.shown(column), *([f"{of_paper[column]:g}" if column in of_paper else ""] if column in beside else [])]
+        rows.append([*row, str(len(group.seeds))])
+    return [*heads, "seeds"], rows
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """
+    >>> print(markdown(["a", "b"], [["1", "2"]]))
+    | a | b |
+    | --- | --- |
+    | 1 | 2 |
+    """
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
