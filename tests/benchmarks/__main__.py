@@ -12,20 +12,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import torch
+import torch.nn as nn
 
-from cl_lightning.data.task import Head
+from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.task import Head, Task
+from cl_lightning.engine.phases import Engine, InsideCheckpoints
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
-from cl_lightning.learners import Finetune
+from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.protocol import Grants
-from tests.benchmarks import bare
+from tests.benchmarks import bare, learners
 from tests.benchmarks.engine import HEAD, MLP, examples, interleaved, lock_step
 
 
@@ -93,20 +97,33 @@ def default_run(repeats: int) -> list[Row]:
 
 
 def checkpoint(repeats: int) -> Row:
-    """How long a checkpoint of 100 MB holds up training, against writing it."""
-    state = {"weights": torch.randn(25_000_000)}
-    held_up, written = [], []
+    """How long checkpoints of a network of 100 MB hold up training, against torch.save within them."""
+    held_up: list[float] = []
+    written: list[float] = []
+
+    def clocked(function: Callable, times: list[float], before: Callable[[], object] = lambda: None) -> Callable:
+        def inside(*arguments: object) -> object:
+            before()
+            began = time.perf_counter()
+            value = function(*arguments)
+            times.append(time.perf_counter() - began)
+            return value
+
+        return inside
+
+    split, build = examples(10 * (repeats + 1)), partial(MLP, (1, 28, 28), HEAD, (5000, 4200))
+    learner = Finetune(build)
+    learner.network = nn.Module()  # one copy: the candidate's
+    task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
+    candidates = [Candidate("", build())]
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder))
-        for _ in range(repeats + 1):
-            began = time.perf_counter()
-            journal.save_behind("inside0", partial(torch.save, state), "inside", step=0)
-            held_up.append(time.perf_counter() - began)
-            journal.settle()
-            began = time.perf_counter()
-            torch.save(state, Path(folder) / "bare.pt")
-            written.append(time.perf_counter() - began)
-    return Row("a checkpoint of 100 MB, against torch.save", statistics.median(held_up[1:]) / statistics.median(written[1:]), 1.1)
+        settings = Training(batch_size=10, optimizer="sgd", block=1, checkpoint_minutes=0, stack=False)
+        engine = Engine(StreamDataModule([0]), Journal(Path(folder)), settings)  # type: ignore[arg-type]
+        saving = clocked(InsideCheckpoints.on_train_batch_end, held_up, before=engine.journal.settle)  # nothing left of the one before
+        with patch.object(InsideCheckpoints, "on_train_batch_end", saving), patch.object(torch, "save", clocked(torch.save, written)):
+            engine.fit(learner, Phase(candidates), candidates, task, {"where": "benchmark", "index": 0, "first": 0}, {})
+    shares = [all_of_it / writing for all_of_it, writing in zip(held_up[1:], written[1:])]
+    return Row("a checkpoint of 100 MB, against torch.save", statistics.median(shares), 1.1)
 
 
 def safety(repeats: int) -> Row:
@@ -118,6 +135,23 @@ def safety(repeats: int) -> Row:
             out = subprocess.run(command, capture_output=True, text=True, check=True)
             shares.append(float(re.findall(r"share ([\d.]+)", out.stdout)[0]))
     return Row("journal, checksums and leases, of the default run", 100 * statistics.median(shares), 2, "%")
+
+
+def of_learners(repeats: int) -> list[Row]:
+    """GEM against a bare loop after 19 tasks, Fisher information against one example after another, others against finetune."""
+
+    def ratio(work: str, at_most: float, sides: tuple[Callable, Callable]) -> Row:
+        ours, theirs = interleaved(*sides, repeats=repeats)
+        return Row(work, ours / theirs, at_most)
+
+    return [
+        ratio("gem after 19 tasks, against a backward pass a memory and float64 copies", 0.85, learners.gem_sides(200)),
+        ratio("the same with memory_precision=bf16", 0.5, learners.gem_sides(200, memory_precision="bf16")),
+        Row("gem's projection, of its step", 100 * learners.projection_share(200), 8, "%"),
+        ratio("ewc after 19 tasks, against finetune", 1.2, learners.ewc_sides(6000)),
+        ratio("er after 19 tasks, against finetune", 2.1, learners.er_sides(6000)),
+        ratio("fisher of 500 examples, against one after another", 0.1, learners.fisher_sides(500)),
+    ]
 
 
 def main() -> None:
@@ -137,6 +171,7 @@ def main() -> None:
         training(1, 10, "adam", None, n, stack=False),
         training(1, 64, "sgd", None, n, stack=False),
         training(8, 10, "adam", None, n, stack=False),
+        *of_learners(n),
         evaluation(n),
         *default_run(n),
         checkpoint(n),

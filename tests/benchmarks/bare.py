@@ -1,10 +1,14 @@
-"""What a careful person writes without a framework: tensors in memory, nn.Module, autograd, torch.optim. Nothing else."""
+"""What a careful person writes without a framework: tensors in memory, nn.Module, autograd, torch.optim. Nothing else,
+but for the quadratic program of GEM, which is the same on both sides."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+from cl_lightning.learners.gem import dual
 
 
 def mlp() -> nn.Module:
@@ -33,3 +37,32 @@ def accuracy(network: nn.Module, x: torch.Tensor, y: torch.Tensor, batch_size: i
     network.eval()
     right = sum((network(a).argmax(1) == b).sum() for a, b in zip(x.split(batch_size), y.split(batch_size)))
     return float(right) / len(y)
+
+
+def gem_step(network: nn.Module, opt: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor, memories: list, margin: float = 0.5) -> None:
+    """One GEM step as it is often written: a backward pass a memory, then everything about the projection on float64 copies."""
+    parameters, rows = list(network.parameters()), []
+    for old_x, old_y in memories:
+        opt.zero_grad()
+        F.cross_entropy(network(old_x), old_y).backward()
+        rows.append(torch.cat([p.grad.reshape(-1) for p in parameters]))
+    opt.zero_grad()
+    F.cross_entropy(network(x), y).backward()
+    g, G = torch.cat([p.grad.reshape(-1) for p in parameters]), torch.stack(rows)
+    if (G @ g < 0).any():
+        G64, g64 = G.double().numpy(), g.double().numpy()
+        v = dual(G64 @ G64.T + 1e-3 * np.eye(len(G64)), G64 @ g64, margin)
+        z = torch.from_numpy(v @ G64 + g64).float()
+        for p, part in zip(parameters, z.split([p.numel() for p in parameters])):
+            p.grad.copy_(part.view_as(p))
+    opt.step()
+
+
+def fisher(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    """Squared gradients, one example after another."""
+    parameters = list(network.parameters())
+    total = [torch.zeros_like(p) for p in parameters]
+    for one, label in zip(x, y):
+        for t, g in zip(total, torch.autograd.grad(F.cross_entropy(network(one[None]), label[None]), parameters)):
+            t += g**2
+    return [t / len(y) for t in total]

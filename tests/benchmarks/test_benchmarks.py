@@ -41,3 +41,32 @@ def test_functions_are_timed_in_turns() -> None:
     interleaved(lambda: order.append(0), lambda: order.append(1), repeats=2)
     assert order == [0, 1] * 3
     assert torch.get_num_threads() == 1
+
+
+def test_both_sides_of_gem_take_the_same_step() -> None:
+    """From the same weights, with the same memories: the bare loop and the learner end alike."""
+    from cl_lightning.data.task import Batch
+    from cl_lightning.learners import GEM, Candidate
+    from tests.benchmarks.learners import with_memories
+
+    learner = with_memories(GEM, memories=20)
+    network, batch = bare.mlp(), Batch(*examples(10).parts)
+    ours = learner.fresh(0)
+    for p, q in zip(ours.parameters(), network.parameters()):
+        q.data.copy_(p.data)
+    memories = [(learner.memory["x"][k], learner.memory["y"][k]) for k in range(19)]
+    c = Candidate("", ours)
+    learner.loss(c, batch).backward()
+    learner.after_backward(c, batch)
+    torch.optim.SGD(ours.parameters(), lr=0.1).step()
+    bare.gem_step(network, torch.optim.SGD(network.parameters(), lr=0.1), batch.x, batch.y, memories)
+    for p, q in zip(ours.parameters(), network.parameters()):
+        assert torch.allclose(p, q, atol=1e-4)
+
+
+def test_both_sides_of_the_fisher_information_are_equal() -> None:
+    from tests.benchmarks.learners import fisher_sides
+
+    ours, theirs = fisher_sides(30)
+    for f, g in zip(ours(), theirs()):
+        assert torch.allclose(f, g, rtol=1e-3, atol=1e-9)
