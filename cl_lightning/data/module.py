@@ -71,6 +71,8 @@ class StreamDataModule(pl.LightningDataModule):
                 f"{blocks.epochs} epochs of {len(blocks.split)} examples were asked for; a single pass lends {lent}, {self.passes} times.",
                 remedy,
             )
+        if blocks.split is not task.train and not task.past:
+            raise ProtocolError("examples in a split of its own were to be trained on, which a single pass cannot count.", remedy)
         blocks.in_order = blocks.split is task.train
 
     def train_dataloader(self) -> Blocks:

@@ -6,6 +6,7 @@ Everything drawn here depends on the stream's arguments and seed alone: not on t
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -153,9 +154,10 @@ def rotated(
     strata = (torch.arange(tasks) + torch.cat([torch.rand(1, generator=rng(seed, "rotated", i, "angle")) for i in range(tasks)])) / tasks
     turns = strata * degrees
     if angles is not None:
+        numbers = isinstance(angles, str) or all(isinstance(angle, int | float) and math.isfinite(angle) for angle in angles)
+        if not numbers or (not isinstance(angles, str) and len(angles) != tasks):
+            raise Refusal(f"stream.angles={angles} must be {tasks} numbers, one a task, or a file.")
         turns = given("angles", angles, tasks) if isinstance(angles, str) else torch.tensor(angles, dtype=torch.float64)
-        if len(turns) != tasks:
-            raise Refusal(f"stream.angles has {len(turns)} angles for {tasks} tasks. Give one a task.")
 
     def source_pixels(index: int) -> torch.Tensor:
         return turned(images.shape, turns[index].item())
@@ -194,6 +196,8 @@ def transformed(
     none_empty(images, range(len(images.classes)))
     classes, whole = len(images.classes), torch.arange(len(images.train.y))
     fixed = given_whole("order", order, len(whole), tasks, n_train) if order else None
+    if fixed is not None and any(len(row.unique()) < len(row) for row in fixed):
+        raise Refusal(f"stream.order={order} shows an example twice in one task. Name each row once; trainer.max_epochs repeats them.")
     if fixed is not None and n_val:
         raise Refusal("stream.order gives the training examples, so there are none for validation. Set stream.n_val=0.")
 

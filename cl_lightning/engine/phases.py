@@ -178,7 +178,7 @@ class Engine:
         if len(phase.candidates) > 1:
             raise Refusal(
                 f"{len(phase.candidates)} candidates are to be compared, but the task has no validation data to compare them on. "
-                "Set stream.n_val above 0, or selection=none."
+                f"{'Set' if self.settings.single_pass else 'Set stream.n_val above 0, or'} selection=none."
             )
         if phase.patience is not None or self.settings.patience is not None:
             raise Refusal(

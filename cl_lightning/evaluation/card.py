@@ -173,6 +173,8 @@ def single_pass(lessons: Sequence[Lesson], passes: int) -> Finding:
     told = f"examples seen: {seen} of {lent}" + f", in {passes} passes" * (passes > 1)
     if lent_again := past_lent(lessons):
         return verdict("single pass", False, f"{told}; {lent_again}")
+    added = sum(lesson.replayed for lesson in lessons)
+    told += f"; {added} were added by the learner, which are not counted" * bool(added)
     return verdict("single pass", [lesson.seen for lesson in lessons] == [passes * size for size in sizes], told)
 
 

@@ -30,11 +30,12 @@ class AGEM(Learner):
         set_gradient(parameters, g - (g @ r).clamp(max=0) / (r @ r).clamp(min=1e-12) * r)
 
     def reference(self, batch: Batch) -> Batch:
-        tasks, size = len(self.memory["counts"]), self.memories
-        stored = torch.tensor([k * size + i for k in range(tasks) for i in range(self.memory["counts"][k])])
-        rows = stored[torch.randint(len(stored), (self.reference_batch,), generator=batch.rng("reference"))]
-        x, y = self.memory["x"].flatten(0, 1)[rows], self.memory["y"].flatten()[rows]
-        return Batch(x, y, (rows // size).to(y.device), batch.key)
+        ends = torch.tensor(self.memory["counts"]).cumsum(0)
+        drawn = torch.randint(int(ends[-1]), (self.reference_batch,), generator=batch.rng("reference"))
+        task = torch.searchsorted(ends, drawn, right=True)
+        place = drawn - (ends - torch.tensor(self.memory["counts"]))[task]
+        x, y = self.memory["x"][task, place], self.memory["y"][task, place]
+        return Batch(x, y, task.to(y.device), batch.key)
 
     def on_task_end(self, task: Task) -> None:
         last_of_each_task(self.memory, task, self.memories)

@@ -29,6 +29,9 @@ def fisher(network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind
             loss = log_p(slice(None)).gather(1, y[:, None]).mean()
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             return [t if g is None else g**2 for t, g in zip(total, gradients)]
+        with linear_calls(network) as calls:
+            log_p(slice(0, 1))
+        at_once = at_once if calls else 1  # each row's own graph, where rows are differentiated one by one
         for first in range(0, len(y), at_once):
             part = slice(first, first + at_once)
             with linear_calls(network) as calls:
@@ -64,7 +67,8 @@ def add_squares(total: list[Tensor], parameters: list, picked: Tensor, weight: T
             if layer.bias is not None:
                 squares[layer.bias] = d2.sum(0)
         for t, p in zip(total, parameters):
-            t += squares[p]
+            if p in squares:  # layers of other tasks have no share
+                t += squares[p]
         return
     for row, w in zip(picked, weight):
         for t, g in zip(total, torch.autograd.grad(row, parameters, retain_graph=True, allow_unused=True)):
@@ -74,7 +78,8 @@ def add_squares(total: list[Tensor], parameters: list, picked: Tensor, weight: T
 
 @contextmanager
 def linear_calls(network: nn.Module) -> Iterator[dict[nn.Linear, tuple[Tensor, Tensor]]]:
-    """Inputs and outputs of each linear layer; empty at the end where they are not all that is trained, or not called once with rows."""
+    """Inputs and outputs of each linear layer that is called; empty at the end where other things are trained, too, or one is called
+    twice, or not with rows."""
     calls: dict[nn.Linear, tuple[Tensor, Tensor]] = {}
     layers = [m for m in network.modules() if type(m) is nn.Linear]
     plain = {p for layer in layers for p in layer.parameters()} == set(trained(network))
@@ -91,5 +96,5 @@ def linear_calls(network: nn.Module) -> Iterator[dict[nn.Linear, tuple[Tensor, T
     finally:
         for handle in handles:
             handle.remove()
-    if not plain or len(seen) != len(layers) or len(calls) != len(layers) or any(a.dim() != 2 for a, _ in calls.values()):
+    if not plain or len(seen) != len(calls) or any(a.dim() != 2 for a, _ in calls.values()):
         calls.clear()

@@ -24,7 +24,8 @@ class GEM(Learner):
     v >= margin, if any <g, g_k> is negative; else g. The paper defines G with the opposite sign, which would force past
     losses up, and says that the margin is added to v; here both are as in the authors' program.
 
-    Memories are the last examples of a task in the stream's order: ``memories`` a task or, if given, ``total`` over all.
+    Momentum and weight decay act after the projection and are not bound by it. Memories are the last examples of a task in the
+    stream's order: ``memories`` a task or, if given, ``total`` over all.
     """
 
     tunes = ("margin",)
@@ -68,8 +69,11 @@ class GEM(Learner):
     def on_task_end(self, task: Task) -> None:
         size = self.memories if self.total is None else self.total // task.of
         if size < 1:
-            raise Refusal(f"learner.total={self.total} leaves no memory for each of {task.of} tasks. Raise it to {task.of} or more.")
+            raise Refusal(
+                f"learner.memories={self.memories} and learner.total={self.total} leave no memory for each of {task.of} tasks. Raise them."
+            )
         last_of_each_task(self.memory, task, size, self.precision)
+        self.rows = torch.empty(0)
 
 
 def dual(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:

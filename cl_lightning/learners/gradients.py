@@ -29,5 +29,7 @@ def flat(gradients: Sequence[Tensor | None], parameters: Sequence[nn.Parameter],
 
 
 def set_gradient(parameters: Sequence[nn.Parameter], z: Tensor) -> None:
+    """Who had no share in the loss, and gets none by ``z``, is left without a gradient: neither stepped nor decayed."""
     for p, part in zip(parameters, z.split([p.numel() for p in parameters])):
-        p.grad = part.view_as(p)
+        if p.grad is not None or part.any().cpu():
+            p.grad = part.view_as(p)

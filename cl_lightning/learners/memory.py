@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cl_lightning.data.task import Split, Task
+from cl_lightning.errors import Refusal
 
 
 def last_of_each_task(memory: dict[str, Any], task: Task, size: int, dtype: torch.dtype = torch.float32) -> None:
@@ -16,6 +17,8 @@ def last_of_each_task(memory: dict[str, Any], task: Task, size: int, dtype: torc
         memory["x"] = torch.zeros(task.of, size, *task.train.x.shape[1:], dtype=dtype)
         memory["y"] = torch.zeros(task.of, size, dtype=torch.int64)
         memory["counts"] = []
+    if memory["y"].shape[1] != size:
+        raise Refusal(f"The memory was made for {memory['y'].shape[1]} examples a task, not {size}. A branch keeps the sizes of its run.")
     count = min(size, len(task.train))
     memory["x"][task.index, :count] = task.train.x[len(task.train) - count :].to(dtype)
     memory["y"][task.index, :count] = task.train.y[len(task.train) - count :]

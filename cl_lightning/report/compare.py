@@ -42,10 +42,11 @@ class Group:
 def groups_in(folders: Iterable[Path]) -> list[Group]:
     """All finished runs below the folders, by experiment, learner and fingerprint."""
     found: dict[tuple, list[dict]] = {}
-    for folder in folders:
-        for path in sorted(folder.rglob("results.json")):
-            results = json.loads(path.read_text())
-            found.setdefault((results["name"], results["learner"], results["fingerprint"]), []).append(results)
+    for path in sorted({path.resolve() for folder in folders for path in folder.rglob("results.json")}):
+        results = json.loads(path.read_text())
+        same = found.setdefault((results["name"], results["learner"], results["fingerprint"]), [])
+        if results["seed"] not in [run["seed"] for run in same]:  # copies of a run are one run
+            same.append(results)
     if not found:
         raise Refusal(f"No finished run (results.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like outputs/NAME.")
     return [group_of(runs) for _, runs in sorted(found.items())]
@@ -101,6 +102,7 @@ def published(group: Group) -> dict[str, float]:
     for paper in yaml.safe_load((Path(__file__).parent / "published.yaml").read_text()):
         for row in paper["rows"]:
             conditions = {key: value for key, value in row.items() if key not in COLUMNS and key != "learner"}
+            conditions |= {**paper["where"], **paper["learners"].get(group.learner, {})}
             fits = all(group.settings.get(key) == value for key, value in conditions.items())
             if paper["experiment"] == group.experiment and row["learner"] == group.learner and fits:
                 found |= {key: value for key, value in row.items() if key in COLUMNS}

@@ -74,3 +74,13 @@ def test_glorot_draws_within_its_bound_and_has_no_bias() -> None:
 def test_impossible_networks_are_refused(options: dict, says: str) -> None:
     with pytest.raises(Refusal, match=says):
         MLP((1, 28, 28), options.pop("head", PAIRS), (100, 100), **options)
+
+
+def test_an_input_layer_a_task_has_the_published_size_and_is_chosen_row_by_row() -> None:
+    assert count(MLP((1, 28, 28), TEN, (100, 100), inputs="per_task")) == 1_581_110
+    network, x, task = MLP((1, 4, 4), PAIRS, (8,), inputs="per_task"), torch.rand(9, 1, 4, 4), torch.tensor([0, 1, 2] * 3)
+    mixed = network(x, task)
+    for t in range(3):
+        assert torch.allclose(mixed[task == t], network(x[task == t], t), atol=1e-6)
+    network(x[:2], 1).sum().backward()
+    assert [layer.weight.grad is None for layer in network.inputs.layers] == [True, False, True]

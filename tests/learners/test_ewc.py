@@ -213,3 +213,33 @@ def test_fisher_is_of_the_first_examples_and_of_the_data_alone() -> None:
     expected = fisher(few.network, lambda part: few.network(x[:5][part]).log_softmax(1), y[:5], "empirical")
     assert torch.allclose(flat_memory(few, "A"), torch.cat([f.flatten() for f in expected]))
     assert not torch.allclose(flat_memory(few, "A"), flat_memory(all_of_them, "A"))
+
+
+def test_online_decays_what_it_stores_by_gamma_at_every_task() -> None:
+    fishers = []
+
+    class Noting(EWC):
+        def information(self, task):
+            fishers.append(super().information(task))
+            return fishers[-1]
+
+    learner = Noting(build=builder(S), seed=0, penalty="online", gamma=0.5)
+    learn(learner, S, training(optimizer="sgd", lr=0.05))
+    expected = [0.5 * (0.5 * (0.5 * a + b) + c) for a, b, c in zip(*fishers)]
+    assert all(torch.allclose(a, e) for a, e in zip(learner.memory["A"], expected))
+
+
+def test_the_closed_form_holds_where_each_task_has_a_head() -> None:
+    from cl_lightning.backbones import MLP
+    from cl_lightning.data.task import Head
+
+    net = MLP((1, 6, 6), Head("multi_train_test", 4, ((0, 1), (2, 3))), (8,), heads="per_task").double()
+    x, y = torch.rand(20, 1, 6, 6, dtype=torch.float64), torch.randint(2, (20,))
+    with linear_calls(net) as calls:
+        net(x, 0)
+    assert len(calls) == 2
+    found = fisher(net, lambda part: net(x[part], 0).log_softmax(1), y, "empirical")
+    rows = [torch.autograd.grad(net(x[i : i + 1], 0).log_softmax(1)[0, y[i]], list(net.parameters()), allow_unused=True) for i in range(20)]
+    for f, parts in zip(found, zip(*rows)):
+        expected = sum(torch.zeros_like(f) if g is None else g**2 for g in parts) / 20
+        assert torch.allclose(f, expected, rtol=1e-9)

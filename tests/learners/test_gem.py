@@ -221,7 +221,7 @@ def test_a_task_with_fewer_examples_than_memories_leaves_the_rest_unused() -> No
 
 def test_a_total_is_shared_out_among_the_tasks() -> None:
     assert learned(GEM, total=31).memory["x"].shape[:2] == (3, 10)
-    with pytest.raises(Refusal, match="leaves no memory for each of 3 tasks"):
+    with pytest.raises(Refusal, match="leave no memory for each of 3 tasks"):
         learned(GEM, total=2)
 
 
@@ -246,3 +246,40 @@ def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
         last[name] = sum(learn(make(), s, settings).matrix[-1]) / 5
     assert last["gem"] > last["finetune"] + 0.1
     assert last["gem"] > last["gem without margin"]
+
+
+# ---- heads of tasks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [GEM, AGEM])
+def test_memories_count_for_the_outputs_of_their_own_task(cls) -> None:
+    from cl_lightning.data.streams import split
+
+    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head="multi_train_test")
+    learner = learn(cls(build=builder(s), seed=0, memories=20), s, training(optimizer="sgd", lr=0.1), tasks=1).learner
+    seen = []
+    own = learner.loss
+    learner.loss = lambda c, batch: seen.append(batch.task.unique().tolist()) or own(c, batch)
+    c = Candidate("", learner.network)
+    batch = Batch(*s.task(1).train.gather(torch.arange(10)), key=(0, 1))
+    own(c, batch).backward()
+    learner.after_backward(c, batch)
+    assert seen == [[0]]
+    assert gradient(trained(c.network)).isfinite().all()
+
+
+@pytest.mark.parametrize("cls", [GEM, AGEM])
+def test_a_head_that_no_loss_is_about_stays_without_a_gradient(cls) -> None:
+    from cl_lightning.data.streams import split
+
+    s = split(toys.images(classes=6), seed=0, tasks=3, classes_per_task=2, n_train=60, n_val=0, n_test=None, head="multi_train_test")
+    learner = learn(cls(build=builder(s, heads="per_task"), seed=0, memories=20), s, training(optimizer="sgd", lr=0.1), tasks=1).learner
+    c = Candidate("", learner.network)
+    batch = Batch(*s.task(1).train.gather(torch.arange(10)), key=(0, 1))
+    learner.loss(c, batch).backward()
+    learner.after_backward(c, batch)
+    assert [layer.weight.grad is None for layer in c.network.head.layers][1:] == [False, True]
+
+
+def test_what_a_step_needs_is_not_kept() -> None:
+    assert learned(GEM).rows.numel() == 0

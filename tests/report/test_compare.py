@@ -13,10 +13,18 @@ from tests.commands import command, run
 
 
 def result(folder: Path, learner: str, seed: int, acc: float, fingerprint: str = "f", bwt: float | None = -0.1, **settings) -> None:
-    trainer = {"max_epochs": 1, "single_pass": True, **settings}
+    trainer = {
+        "max_epochs": 1,
+        "single_pass": True,
+        "batch_size": 10,
+        "optimizer": "sgd",
+        "lr": {"finetune": 0.003}.get(learner, 0.1),
+        **settings,
+    }
     content = {
         "name": "gem_rotations", "learner": learner, "seed": seed, "fingerprint": fingerprint,
-        "config": {"seed": seed, "trainer": trainer, "data": {"sources": {"mnist": {"_target_": "a.hub.ParquetImages"}}}},
+        "config": {"seed": seed, "trainer": trainer, "stream": {"tasks": 20, "n_train": 1000, "n_test": None}, "backbone": {"sizes": [100, 100]},
+                   "learner": {"memories": 256, "total": None, "margin": 0.5}, "data": {"sources": {"mnist": {"_target_": "a.hub.ParquetImages"}}}},
         "metrics": {"average_accuracy": acc, "backward_transfer": bwt, "forward_transfer": None, "forgetting_from_best": None},
         "costs": [{"seconds": {"train": 5.0, "cpu": 4.0}}, {"seconds": {"train": 5.0, "cpu": 3.0}}],
     }  # fmt: skip
@@ -103,4 +111,14 @@ def test_a_study_is_a_sweep_of_its_own(tmp_path: Path) -> None:
         ("joint", 2),
     ]
     assert {g.experiment for g in groups} == {"gem_rotations"}
-    assert all(published(group) for group in groups)
+    assert not any(published(group) for group in groups), "a paper's number beside short runs on synthetic data"
+
+
+def test_changed_settings_are_not_those_of_the_paper(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5, lr=0.2)
+    assert published(groups_in([tmp_path])[0]) == {}
+
+
+def test_a_run_that_is_found_twice_counts_once(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5)
+    assert groups_in([tmp_path, tmp_path / "gem"])[0].seeds == (0,)
