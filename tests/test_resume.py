@@ -164,8 +164,13 @@ def test_every_checkpoint_loads_as_plain_values(tmp_path: Path) -> None:
 
 
 def start(outputs: Path, *overrides: str) -> subprocess.Popen:
-    arguments = [*SMALL, *FRAGILE, f"outputs={outputs}", *overrides]
-    return subprocess.Popen([sys.executable, "-m", "cl_lightning", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "cl_lightning", *SMALL, *FRAGILE, f"outputs={outputs}", *overrides]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_ctrl_c)
+
+
+def hears_ctrl_c() -> None:
+    """Also where these tests run in the background of a shell, which makes its children deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(path: Path, content: str) -> None:
