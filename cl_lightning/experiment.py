@@ -26,9 +26,8 @@ from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, v
 if TYPE_CHECKING:
     from cl_lightning.data.streams import Stream
     from cl_lightning.data.task import Task
+    from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
-    from cl_lightning.evaluation.card import Finding
-    from cl_lightning.journal import Journal
     from cl_lightning.learners.base import Learner
 
 
@@ -54,13 +53,12 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     import torch
 
     from cl_lightning.data.copies import copies_of
-    from cl_lightning.data.lease import tensors_of
     from cl_lightning.data.module import StreamDataModule
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
+    from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.evaluation.resemblance import resemblance
-    from cl_lightning.learners.base import tensor_bytes
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -125,16 +123,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 engine.learn(learner, task)
                 tell("on_task_end", learner, task)
                 lent, copies = [each.index for each in (*task.past, task)], copies_of([s for s in (task.train, task.val) if s], learner)
-            with engine.costs.timed("checkpoint"):
-                state = learner.state_dict()
-                saved = journal.save(f"task{index}", partial(torch.save, state))
-            spent = engine.settle().plain()
-            kept = tensor_bytes([tensor for _, tensor in tensors_of(learner)])
-            keeps, stored = learner.held(), journal.place(saved).stat().st_size
-            weigh(learner, keeps, stored, len(state))
-            journal.append("boundary", task=index, saved=saved, held=keeps, stored=stored, costs=spent, lent=lent, copies=copies, kept=kept)
-            for row in (*journal.all("share"), *journal.all("once")):
-                journal.drop(row["weights" if row["event"] == "share" else "saved"])  # the boundary has taken their place
+            saved = boundary(learner, engine, index, lent=lent, copies=copies)
             if cfg.debug.fresh_learner:
                 learner = build_learner(cfg, stream)
                 learner.load_state_dict(journal.load(saved))
@@ -154,7 +143,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         name=cfg.name,
         config=relevant(cfg),
         needs=asdict(learner.needs),
-        card=[asdict(finding) for finding in card_of(journal, stream, learner, data.passes)],
+        card=[asdict(finding) for finding in card_of(journal.rows, stream, learner.needs.past_data, data.passes)],
         fingerprint=fingerprint(cfg),
         learner=learner_name(cfg),
         seed=cfg.seed,
@@ -162,34 +151,26 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     )
 
 
-def card_of(journal: Journal, stream: Stream, learner: Learner, passes: int | None) -> list[Finding]:
-    """From what the journal holds of a finished run."""
-    from cl_lightning.evaluation.card import Lesson, card
-    from cl_lightning.evaluation.evaluator import Examination
-    from cl_lightning.evaluation.resemblance import Resemblance
+def boundary(learner: Learner, engine: Engine, index: int, **witnessed: Any) -> dict[str, Any]:
+    """Save what the learner is after a task, and record what it keeps and has cost. Returns the name of its checkpoint."""
+    import torch
 
-    lessons = []
-    for row in journal.all("boundary"):
-        costs, phases = row["costs"], [phase for phase in journal.all("phase") if phase["where"] == f"task{row['task']}"]
-        lessons.append(
-            Lesson(
-                row["lent"],
-                row["copies"],
-                costs["replayed"] + sum(phase["foreign"] for phase in phases),
-                max(row["stored"], row["kept"]),
-                max((step_cost(phase["costs"]) for phase in phases if phase["costs"]["candidate_examples"]), default=None),
-                max((len(phase["candidates"]) for phase in phases), default=0),
-                len(stream.recipe(row["task"]).train),
-                costs["examples"],
-            )
-        )
-    seen = journal.all("examined")[-1]
-    alike = Resemblance(**seen["resemblance"]) if seen["resemblance"] else None
-    return card(stream.head.mode, learner.needs.past_data, lessons, Examination(**seen["examination"]), alike, passes)
+    from cl_lightning.data.lease import tensors_of
+    from cl_lightning.learners.base import tensor_bytes
 
-
-def step_cost(costs: dict) -> float:
-    return costs["step_flops"] / costs["candidate_examples"]
+    journal = engine.journal
+    with engine.costs.timed("checkpoint"):
+        state = learner.state_dict()
+        saved = journal.save(f"task{index}", partial(torch.save, state))
+    costs, held, stored = engine.settle().plain(), learner.held(), journal.place(saved).stat().st_size
+    weigh(learner, held, stored, len(state))
+    in_reach = tensor_bytes([tensor for _, tensor in tensors_of(learner)])
+    journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, kept=in_reach, **witnessed)
+    for row in journal.all("share"):  # the boundary has taken their place
+        journal.drop(row["weights"])
+    for row in journal.all("once"):
+        journal.drop(row["saved"])
+    return saved
 
 
 def build_stream(cfg: DictConfig) -> Stream:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from cl_lightning import faults
 from cl_lightning.data.task import Batch, Blocks, Split, Task
+from cl_lightning.engine.moments import begin_momentum, carry_on, moments_of
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack, stackable
 from cl_lightning.learners.base import Candidate, Learner, Phase
@@ -109,31 +109,14 @@ class LockStep:
         groups = list(merged.values())
         adam = s.optimizer == "adam"
         self.optimizer = torch.optim.Adam(groups, **common) if adam else torch.optim.SGD(groups, momentum=s.momentum, **common)
-        if s.momentum:
-            for p in (p for group in groups for p in group["params"]):  # the fused kernel wants all buffers or none; from 0 is as from none
-                self.optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        begin_momentum(self.optimizer)
         if self.carries:
-            self.carry_on()
+            carry_on(self.optimizer, self.candidates, self.learner.optimizer_moments)
         return self.optimizer
 
-    def carry_on(self) -> None:
-        """Begin with the moments at the end of the last phase, where a network begins with the weights at its end."""
-        assert self.optimizer is not None
-        kept, fused = self.learner.optimizer_moments, self.optimizer.defaults["fused"]
-        for c in self.candidates:
-            if not kept or weights_key(c.network) != kept["weights"]:
-                continue
-            for name, p in c.network.named_parameters():
-                if p.requires_grad and name in kept["moments"]:
-                    state = kept["moments"][name].items()
-                    self.optimizer.state[p] = {k: v.clone().to(p.device if v.dim() or fused else "cpu") for k, v in state}
-
     def moments_of(self, i: int) -> dict[str, dict] | None:
-        """Of a candidate, by the names of its parameters."""
-        if not self.carries or self.optimizer is None:
-            return None
-        state, named = self.optimizer.state, self.candidates[i].network.named_parameters()
-        return {name: {key: value.clone() for key, value in state[p].items() if value is not None} for name, p in named if p in state}
+        """Of a candidate, where they are carried."""
+        return moments_of(self.optimizer, self.candidates[i].network) if self.carries and self.optimizer is not None else None
 
     def walk(self, block: list[Batch]) -> None:
         """One Lightning step: a block of mini-batches."""
@@ -441,11 +424,3 @@ class LockStep:
         alone = times * (own + len(self.alive) * work.shared)
         self.costs.count(alone, times * (own + work.shared))
         return alone
-
-
-def weights_key(network: torch.nn.Module) -> int:
-    """A checksum of a network's parameters."""
-    key = 0
-    for p in network.parameters():
-        key = zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().data, key)
-    return key

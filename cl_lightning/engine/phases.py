@@ -24,7 +24,8 @@ from cl_lightning import faults, termination
 from cl_lightning.data.copies import copies_of
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
-from cl_lightning.engine.lockstep import LockStep, weights_key
+from cl_lightning.engine.lockstep import LockStep
+from cl_lightning.engine.moments import weights_key
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal

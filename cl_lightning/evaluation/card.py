@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cl_lightning.data.streams import Stream
 from cl_lightning.evaluation.evaluator import Examination
 from cl_lightning.evaluation.resemblance import SURE, Resemblance
 
@@ -36,6 +37,29 @@ class Finding:
     rule: str
     verdict: str  # satisfied | violated | unknown
     evidence: str
+
+
+def card_of(rows: Sequence[dict], stream: Stream, declares_past: bool, passes: int | None) -> list[Finding]:
+    """From the journal's rows of a finished run."""
+    examined = next(row for row in reversed(rows) if row["event"] == "examined")
+    alike = Resemblance(**examined["resemblance"]) if examined["resemblance"] else None
+    lessons = [lesson_of(row, rows, stream) for row in rows if row["event"] == "boundary"]
+    return card(stream.head.mode, declares_past, lessons, Examination(**examined["examination"]), alike, passes)
+
+
+def lesson_of(boundary: dict, rows: Sequence[dict], stream: Stream) -> Lesson:
+    phases = [row for row in rows if row["event"] == "phase" and row["where"] == f"task{boundary['task']}"]
+    trained = [phase["costs"] for phase in phases if phase["costs"]["candidate_examples"]]
+    return Lesson(
+        lent=boundary["lent"],
+        copies=boundary["copies"],
+        replayed=boundary["costs"]["replayed"] + sum(phase["foreign"] for phase in phases),
+        held=max(boundary["stored"], boundary["kept"]),
+        step_cost=max((costs["step_flops"] / costs["candidate_examples"] for costs in trained), default=None),
+        compared=max((len(phase["candidates"]) for phase in phases), default=0),
+        size=len(stream.recipe(boundary["task"]).train),
+        seen=boundary["costs"]["examples"],
+    )
 
 
 def card(

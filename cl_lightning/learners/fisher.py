@@ -54,7 +54,7 @@ def labelled(log_p: Tensor, y: Tensor, kind: str) -> Iterator[tuple[Tensor, Tens
     yield log_p.gather(1, labels[:, None])[:, 0], torch.ones_like(p[:, 0])
 
 
-def add_squares(total: list[Tensor], parameters: list, picked: Tensor, weight: Tensor, calls: dict[nn.Linear, tuple] | None) -> None:
+def add_squares(total: list[Tensor], parameters: list, picked: Tensor, weight: Tensor, calls: dict[nn.Linear, tuple]) -> None:
     """Add the weighted squares of the gradients of each row. Of a linear layer with inputs a and output gradients d they are
     (d^2)' (a^2) over all rows at once; of other networks, row by row."""
     if calls:
