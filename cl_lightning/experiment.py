@@ -24,7 +24,8 @@ from cl_lightning.resume import changed, discard, held, open_journal, restore
 from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, versions
 
 if TYPE_CHECKING:
-    from cl_lightning.data.streams import Stream
+    from cl_lightning.data.sources import Sources
+    from cl_lightning.data.stream import Stream
     from cl_lightning.data.task import Task
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
@@ -174,17 +175,37 @@ def boundary(learner: Learner, engine: Engine, index: int, **witnessed: Any) -> 
 
 
 def build_stream(cfg: DictConfig) -> Stream:
-    """The stream; its images are decoded now if this machine never did."""
-    from cl_lightning.data.cache import open_images
+    """The stream; the images of its sources are decoded now if this machine never did."""
+    from cl_lightning.data.show import Show
 
-    source = cfg.stream.source
-    if source not in cfg.data.sources:
-        raise Refusal(
-            f"stream.source={source} is not among the sources of this data configuration: {', '.join(cfg.data.sources)}. "
-            "Choose one of these, or data=real."
-        )
-    images = open_images(source, partial_of(cfg.data.sources[source], f"data.sources.{source}")(), cfg.cache)
-    return partial_of(cfg.stream, "stream", "name", "source")(images=images)
+    sources = build_sources(cfg)
+    shown: Any = OmegaConf.to_container(cfg.stream.show, resolve=True) if "show" in cfg.stream else {}
+    check_keys(shown, [field.name for field in fields(Show)], "stream.show")
+    make, show = partial_of(cfg.stream, "stream", "name", "source", "show"), Show(**shown)
+    return make(images=sources[cfg.stream.source], show=show) if "source" in cfg.stream else make(sources=sources, show=show)
+
+
+def build_sources(cfg: DictConfig) -> Sources:
+    """All data sets of the configuration, none of them opened yet."""
+    from cl_lightning.data.cache import Images, open_images
+    from cl_lightning.data.sources import Sources
+
+    def opened(name: str) -> Images:
+        return open_images(name, partial_of(cfg.data.sources[name], f"data.sources.{name}")(), cfg.cache)
+
+    known = {str(name): classes_of(cfg.data.sources[name]) for name in cfg.data.sources}
+    return Sources(known, opened, cfg.data.get("substitute") or {})
+
+
+def classes_of(source: DictConfig) -> tuple[str, ...] | None:
+    """Names of a source's classes, as far as they can be told without opening it."""
+    from hydra.utils import get_class
+
+    named = source.get("classes")
+    if named is None:
+        with suppress(Exception):  # said when it is opened
+            named = getattr(get_class(source._target_), "classes", None)
+    return tuple(map(str, named)) if isinstance(named, Sequence) and not isinstance(named, str) else None
 
 
 def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
@@ -195,7 +216,7 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     learner: Any = partial_of(cfg.learner, "learner", "name").func
     if not (isinstance(learner, type) and issubclass(learner, Learner)):
         raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
-    build = partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.images.shape, head=stream.head)
+    build = partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.shape, head=stream.head)
     grid: Any = OmegaConf.to_container(cfg.selection.grid, resolve=True)
     check_grid(grid, learner.tunes, learner.__name__)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
@@ -230,7 +251,7 @@ def partial_of(node: DictConfig, path: str, *but: str) -> Any:
     return made
 
 
-HANDED = ("images", "input_shape", "head", "build", "grid", "seed", "folder", "run")  # by this program
+HANDED = ("images", "sources", "show", "input_shape", "head", "build", "grid", "seed", "folder", "run")  # by this program
 
 
 def accepted(function: Any) -> dict[str, bool] | None:

@@ -102,9 +102,22 @@ RANGES: dict[str, Range] = {
     "stream.name": A_NAME,
     "stream.source": TEXT,
     "stream.seed": SEED,
-    "stream.tasks": whole(1),
+    "stream.tasks": whole(1) | each(MAPPING, least=1),
+    "stream.kind": TEXT,
+    "stream.balanced": SWITCH,
+    "stream.on_shortage": one_of("error", "shrink"),
+    "stream.test_per_class": whole(1) | null("all"),
+    "stream.held_out": MAPPING | null("each task takes its own"),
+    "stream.show": MAPPING,
+    "stream.show.shape": each(whole(1), least=3) | null("the source's own"),
+    "stream.show.fit": one_of("scale", "pad"),
+    "stream.show.values": each(NUMBER, least=2),
+    "stream.show.normalise": SWITCH,
+    "stream.show.flip": SWITCH,
+    "stream.show.crop": whole(0),
+    "stream.show.val_copies": whole(0),
     "stream.classes_per_task": whole(1),
-    "stream.class_order": each(whole(0), least=1) | null("the source's own"),
+    "stream.class_order": one_of("native", "frequency", "random") | each(whole(0), least=1) | null("native"),
     "stream.n_train": whole(1) | null("all that validation leaves"),
     "stream.n_val": whole(0),
     "stream.n_test": whole(1) | null("all"),
@@ -120,6 +133,7 @@ RANGES: dict[str, Range] = {
     "backbone.init": one_of("torch", "glorot"),
     "data.root": TEXT | null("look on the Hub"),
     "data.sources": MAPPING,
+    "data.substitute": MAPPING,
     "data.sources.*.train": whole(1),
     "data.sources.*.test": whole(1),
     "data.sources.*.seed": SEED,
@@ -166,7 +180,7 @@ RANGES: dict[str, Range] = {
 REQUIRED = (
     "name", "seed", "outputs", "resume", "cache", "progress", "run", "from_task", "debug.fault", "debug.fresh_learner", "debug.traceback",
     "grants.task_id_at_test", "grants.past_data",
-    "stream.source", "data.sources", "selection.grid", "trainer.optimizer", "trainer.callbacks",
+    "data.sources", "selection.grid", "trainer.optimizer", "trainer.callbacks",
 )  # fmt: skip
 GROUPS = ("learner", "stream", "backbone", "data", "selection", "trainer", "logger")
 
@@ -183,7 +197,7 @@ def check(config: Mapping[str, Any]) -> None:
     for path in sorted(set(REQUIRED) - {path for path, _ in found}):
         raise Refusal(f"{path} is missing. Leave it in the configuration: it must be {RANGES[path].words}.")
     check_keys(config["selection"], ["grid"], "selection")
-    check_keys(config["data"], ["root", "sources"], "data")
+    check_keys(config["data"], ["root", "sources", "substitute"], "data")
     for path, value in found:
         check_value(path, value)
         if not finite(value):

@@ -18,7 +18,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.runs import environment, versions
 
 if TYPE_CHECKING:
-    from cl_lightning.data.streams import Stream
+    from cl_lightning.data.stream import Stream
     from cl_lightning.journal import Journal
     from cl_lightning.learners.base import Learner
 

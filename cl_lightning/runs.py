@@ -42,8 +42,7 @@ def fingerprint(cfg: DictConfig) -> str:
     cfg = cfg.copy()
     cfg.seed = "any"
     plain = relevant(cfg)
-    source = plain["data"]["sources"].get(plain["stream"]["source"], {})
-    plain["data"] = {**source, "files": files_of(cfg, source)}
+    plain["data"] = {name: {**source, "files": files_of(cfg, source)} for name, source in used_sources(plain).items()}
     for key in GIVEN:
         if isinstance(plain["stream"].get(key), str):
             plain["stream"][key] = content_of(Path(plain["stream"][key]).expanduser())
@@ -62,6 +61,22 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
     if cfg.from_task is not None:
         plain["branched"] = [Path(str(cfg.run)).name, cfg.from_task]
     return plain
+
+
+def used_sources(plain: dict[str, Any]) -> dict[str, dict]:
+    """The data sets that a stream names, by that name: what stands in for them, where something does."""
+    sources, substitute = plain["data"]["sources"], plain["data"].get("substitute") or {}
+    named = sorted(set(texts(plain["stream"])) & {*sources, *substitute})
+    return {name: {**sources.get(other, {}), "name": other} for name in named for other in [substitute.get(name, name)]}
+
+
+def texts(node: Any) -> list[str]:
+    """All texts in nested values."""
+    if isinstance(node, dict):
+        return [text for part in node.values() for text in texts(part)]
+    if isinstance(node, list):
+        return [text for part in node for text in texts(part)]
+    return [node] if isinstance(node, str) else []
 
 
 def content_of(file: Path) -> str:

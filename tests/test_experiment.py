@@ -20,7 +20,7 @@ SCHEMA = json.loads((Path(cl_lightning.report.__file__).parent / "results.schema
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-@pytest.mark.parametrize("stream", ["permuted_mnist", "split_mnist"])
+@pytest.mark.parametrize("stream", ["permuted", "split"])
 def test_results_follow_their_documented_schema(learner: str, stream: str, tmp_path: Path) -> None:
     results = run(tmp_path, f"learner={learner}", f"stream={stream}")
     jsonschema.validate(results, SCHEMA)

@@ -108,7 +108,7 @@ class FindsTheFuture(Finetune):
 class FindsThePool(Finetune):
     def loss(self, c, batch):
         stream = self.trainer.datamodule.stream
-        stream.split(2, stream.images.test, stream.recipe(2).test)
+        stream.split(2, stream.sources[0].test, stream.recipe(2).test)
         return super().loss(c, batch)
 
 

@@ -17,7 +17,8 @@ import torch.nn as nn
 from cl_lightning.backbones import MLP
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.streams import Stream, permuted
+from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams import permuted
 from cl_lightning.data.task import Split
 from cl_lightning.engine.phases import Engine
 from cl_lightning.engine.settings import Training
@@ -46,7 +47,7 @@ def stream(tasks: int = 3, n_train: int = 60, n_val: int = 40, **options: Any) -
 
 
 def builder(s: Stream, sizes: Sequence[int] = (16, 16), **options: Any) -> Callable[..., nn.Module]:
-    return partial(MLP, s.images.shape, s.head, sizes, **options)
+    return partial(MLP, s.shape, s.head, sizes, **options)
 
 
 def training(**options: Any) -> Training:

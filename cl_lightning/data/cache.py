@@ -11,7 +11,8 @@ import json
 import shutil
 import warnings
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
+from cl_lightning.errors import Refusal
 from cl_lightning.protocol import not_for_learners
 
 SPLITS = ("train", "test")
@@ -53,18 +55,55 @@ class Pool:
 
 @dataclass(frozen=True)
 class Images:
-    """A source as it lies in the cache. ``digest`` is a hash of every pixel and label."""
+    """A source as it lies in the cache. ``digest`` is a hash of every pixel and label; a label of -1 is in no class."""
 
     name: str
     classes: tuple[str, ...]
     train: Pool
     test: Pool
     digest: str
+    substitute: Substitute | None = None  # where it stands in for another
 
     @property
     def shape(self) -> tuple[int, int, int]:
         channels, height, width = self.train.x.shape[1:]
         return channels, height, width
+
+    @property
+    def source(self) -> str:
+        """Where the pixels are from, whatever the stream calls it."""
+        return self.substitute.source if self.substitute else self.name
+
+    def counts(self) -> torch.Tensor:
+        """(classes,) Training images of each class."""
+        return self.train.y[self.train.y >= 0].bincount(minlength=len(self.classes))
+
+    def only(self, classes: Sequence[int]) -> Images:
+        """Some of the classes, numbered by their place in the list. Pixels are shared, not copied."""
+        if list(classes) == list(range(len(self.classes))):
+            return self
+        number = torch.full((len(self.classes) + 1,), -1)  # the last one is -1 itself
+        number[list(classes)] = torch.arange(len(classes))
+        pools = [Pool(pool.x, number[pool.y]) for pool in (self.train, self.test)]
+        digest = hashlib.sha256(f"{self.digest} {list(classes)}".encode()).hexdigest()
+        return replace(self, classes=tuple(self.classes[c] for c in classes), train=pools[0], test=pools[1], digest=digest)
+
+    def number(self, name: str | int) -> int:
+        """The number of a class that is called by its name, or by that of the class it stands in for."""
+        for names in (self.classes, self.substitute.classes if self.substitute else ()):
+            if name in names:
+                return names.index(name)
+        if isinstance(name, int) and 0 <= name < len(self.classes):
+            return name
+        raise Refusal(f"{self.name} has no class {name!r}; it has {', '.join(self.classes[:20])}{', ...' * (len(self.classes) > 20)}.")
+
+
+@dataclass(frozen=True)
+class Substitute:
+    """What stands in for a source under its name."""
+
+    source: str  # where the pixels are really from
+    classes: tuple[str, ...]  # of the source that it stands in for, by number
 
 
 def open_images(name: str, source: Source, cache: str | Path) -> Images:

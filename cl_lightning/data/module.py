@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytorch_lightning as pl
+import torch
 
 from cl_lightning.data.lease import Lease
-from cl_lightning.data.streams import Stream
-from cl_lightning.data.task import Blocks, Task
+from cl_lightning.data.stream import Stream
+from cl_lightning.data.task import Batch, Block, Blocks, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import ProtocolError
 
@@ -23,6 +24,8 @@ class StreamDataModule(pl.LightningDataModule):
         self.stream, self.passes = stream, passes  # in a single pass: how often each example may be seen
         self.task: Task | None = None
         self.blocks: Blocks | None = None
+        self._lease = Lease()
+        self._black = torch.zeros(len(stream), stream.shape[0])  # by task: what black pixels are there
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -35,7 +38,7 @@ class StreamDataModule(pl.LightningDataModule):
         """
         if self.task is not None:
             raise RuntimeError(f"task {self.task.index} is still open; close it before opening task {index}")
-        lease = Lease()
+        lease = self._lease = Lease()
         *earlier, task = (self.stream.task(i, lease=lease) for i in range(0 if past else index, index + 1))
         self.task = replace(task, past=tuple(earlier))
         try:
@@ -55,6 +58,9 @@ class StreamDataModule(pl.LightningDataModule):
         """Set the mini-batches of the next phase, the ``phase``-th of the open task. In a single pass there is one, on each example
         as often as the protocol has passes, in the stream's order first."""
         self.blocks = blocks
+        if self.stream.show.augments:
+            for task in blocks.split.task.unique().tolist():
+                self._black[task] = self.stream.black(task)
         if self.passes is None or self.task is None:
             return
         task, remedy = self.task, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass."
@@ -80,3 +86,13 @@ class StreamDataModule(pl.LightningDataModule):
         if self.blocks is None:
             raise RuntimeError("no phase is being trained: set `blocks` to the mini-batches it takes")
         return self.blocks
+
+    def on_after_batch_transfer(self, batch: Block, dataloader_idx: int) -> Block:
+        """Called by Lightning when mini-batches are on their device: there they are augmented, by draws that their keys decide."""
+        return Block([self.augmented(each) for each in batch.batches]) if self.stream.show.augments else batch
+
+    def augmented(self, batch: Batch) -> Batch:
+        black = self._black.to(batch.x.device)[batch.task]
+        x = self.stream.show.augmented(batch.x, black, batch.rng("augment"))
+        self._lease.watch(x)
+        return replace(batch, x=x)

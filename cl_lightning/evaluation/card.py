@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cl_lightning.data.streams import Stream
+from cl_lightning.data.cache import Images
+from cl_lightning.data.stream import Stream
 from cl_lightning.evaluation.evaluator import Examination
 from cl_lightning.evaluation.resemblance import SURE, Resemblance
 
@@ -44,7 +45,8 @@ def card_of(rows: Sequence[dict], stream: Stream, declares_past: bool, passes: i
     examined = next(row for row in reversed(rows) if row["event"] == "examined")
     alike = Resemblance(**examined["resemblance"]) if examined["resemblance"] else None
     lessons = [lesson_of(row, rows, stream) for row in rows if row["event"] == "boundary"]
-    return card(stream.head.mode, declares_past, lessons, Examination(**examined["examination"]), alike, passes)
+    findings = card(stream.head.mode, declares_past, lessons, Examination(**examined["examination"]), alike, passes)
+    return findings + named_data([images for images in stream.sources if images.substitute])
 
 
 def lesson_of(boundary: dict, rows: Sequence[dict], stream: Stream) -> Lesson:
@@ -85,6 +87,14 @@ def card(
         constant_update(lessons),
     ]
     return rules + ([single_pass(lessons, passes)] if passes else [])
+
+
+def named_data(stand_ins: Sequence[Images]) -> list[Finding]:
+    """Said where other images take the place of those that the stream names."""
+    if not stand_ins:
+        return []
+    told = ", ".join(f"{images.source} stands in for {images.name}" for images in stand_ins)
+    return [verdict("named data", False, f"{told}: numbers are not those of the named data sets")]
 
 
 def verdict(rule: str, holds: bool | None, evidence: str) -> Finding:

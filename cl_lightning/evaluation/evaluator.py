@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from cl_lightning.data.streams import Stream
+from cl_lightning.data.stream import Stream
 from cl_lightning.data.task import Split
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
@@ -112,7 +112,7 @@ class Evaluator:
             changed = [(one != other).any(1) if one.shape == other.shape else torch.ones(len(one)) for one, other in zip(own, others)]
         else:
             order = torch.randperm(sum(map(len, images)), generator=rng("examine"))
-            mixed = self.again(predictor, torch.cat([*images, torch.empty(0, *self.stream.images.shape)])[order], None)
+            mixed = self.again(predictor, torch.cat([*images, torch.empty(0, *self.stream.shape)])[order], None)
             changed = [torch.cat([*own, mixed[:0]])[order].argmax(1) != mixed.argmax(1)] if len(mixed) else []
             unsteady = differing(own, [self.again(predictor, x, None) for x in images])
             noise = differing(own, [self.again(predictor, x, None, "other draws") for x in images])

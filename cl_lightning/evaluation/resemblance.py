@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.data.streams import Stream
+from cl_lightning.data.stream import Stream
 from cl_lightning.randomness import rng, seeded
 
 SURE, SHARE = 0.9, 0.1  # a prediction is sure from this probability on; so many make tasks alike
@@ -34,7 +34,7 @@ class Resemblance:
 def resemblance(stream: Stream) -> Resemblance | None:
     """Finetunes a small network with one output vector through the first tasks; looks at each before training on it."""
     with seeded("resemblance", "init"):
-        sizes = (math.prod(stream.images.shape), UNITS, UNITS, stream.head.outputs)
+        sizes = (math.prod(stream.shape), UNITS, UNITS, stream.head.outputs)
         layers = [layer for n, m in pairwise(sizes) for layer in (nn.Linear(n, m), nn.ReLU())]
         network = nn.Sequential(nn.Flatten(), *layers[:-1])
     best = None

@@ -74,7 +74,9 @@ def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         path = f"{prefix}{key}"
         if path == "data":
             targets = sorted({str(source["_target_"]) for source in value.get("sources", {}).values()})
-            flat["data"] = "synthetic" if all("synthetic" in target for target in targets) else "real"
+            kind = "synthetic" if all("synthetic" in target for target in targets) else "real"
+            stand_ins = [f"{other} for {name}" for name, other in sorted((value.get("substitute") or {}).items())]
+            flat["data"] = ", ".join([kind, *stand_ins])
         elif isinstance(value, Mapping):
             flat |= settings_of(value, f"{path}.")
         elif key not in ("_target_", "seed"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cl_lightning.runs import conf_dir
 
-GROUPS = ("experiment", "learner", "stream", "backbone", "data", "selection", "trainer", "logger")
+GROUPS = ("experiment", "learner", "stream", "stream/show", "backbone", "data", "selection", "trainer", "logger")
 
 INTRODUCTION = """cl_lightning: continual-learning experiments on PyTorch Lightning.
 
@@ -15,7 +15,7 @@ Usage: python -m cl_lightning [+experiment=NAME] [GROUP=CHOICE ...] [KEY=VALUE .
 
 EXAMPLES = """Five commands to copy:
   python -m cl_lightning                                          learn five tasks of synthetic digits, in under a minute
-  python -m cl_lightning learner=joint stream=permuted_mnist      another learner, another stream
+  python -m cl_lightning learner=joint stream=permuted      another learner, another stream
   python -m cl_lightning +experiment=gem_permutations             a published setting: 20 tasks, each example once
   python -m cl_lightning selection=task_level 'selection.grid.lr=[0.1,0.01,0.001]' trainer.max_epochs=5
   python -m cl_lightning --multirun seed=0,1,2 learner=finetune,independent,joint

@@ -142,5 +142,5 @@ def test_another_content_under_the_same_name_is_another_run(tmp_path: Path) -> N
     seen = set()
     for angle in (10.0, 20.0, 10.0):
         np.save(tmp_path / "angles.npy", np.array([angle, 90.0]))
-        seen.add(fingerprint(configure("stream=rotated_mnist", f"stream.angles={tmp_path / 'angles.npy'}")))
+        seen.add(fingerprint(configure("stream=rotated", f"stream.angles={tmp_path / 'angles.npy'}")))
     assert len(seen) == 2

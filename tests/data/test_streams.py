@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cl_lightning.data.streams import Stream, permuted, rotated, split, turned
+from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams import permuted, rotated, split, turned
 from cl_lightning.errors import Refusal
 from tests import toys
 

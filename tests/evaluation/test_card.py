@@ -222,9 +222,9 @@ def test_permuted_digits_do_not_resemble_each_other_and_split_digits_do(n_train:
     from tests.commands import configure
 
     few = ("data.sources.mnist.train=6000", "data.sources.mnist.test=500", f"stream.n_train={n_train}", "stream.n_val=0", "stream.tasks=5")
-    apart = resemblance(build_stream(configure("stream=permuted_mnist", *few)))
-    near = resemblance(build_stream(configure("stream=split_mnist", *few)))
-    turned = resemblance(build_stream(configure("stream=rotated_mnist", *few)))
+    apart = resemblance(build_stream(configure("stream=permuted", *few)))
+    near = resemblance(build_stream(configure("stream=split", *few)))
+    turned = resemblance(build_stream(configure("stream=rotated", *few)))
     assert near.alike
     assert turned.alike
     assert not apart.alike

@@ -1,0 +1,89 @@
+"""How images reach a learner: their shape, their values, and what is done to them while training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from cl_lightning.errors import Refusal
+
+FITS = ("scale", "pad")
+FLAT = 1e-3  # a channel that deviates less than this is taken for constant, and not blown up
+
+
+@dataclass(frozen=True)
+class Show:
+    """The same for all images of a stream: ``stream.show``."""
+
+    shape: Sequence[int] | None = None  # channels, height, width; None: the source's own
+    fit: str = "scale"  # scale: bilinear, cut to whole grey levels | pad: black around the image
+    values: Sequence[float] = (0.0, 1.0)  # of black and of white
+    normalise: bool = False  # each task by the mean and deviation of its own training images, a channel each
+    flip: bool = False  # training images, half of them, left to right, anew each time
+    crop: int = 0  # training images: so many black pixels around, then a window of the old size, anew each time
+    val_copies: int = 0  # so many augmented copies of each validation image, made once
+
+    def __post_init__(self) -> None:
+        if self.shape is not None and (len(self.shape) != 3 or self.shape[0] not in (1, 3) or min(self.shape) < 1):
+            raise Refusal(f"stream.show.shape={list(self.shape)} must be [channels, height, width], channels 1 or 3 (null: as they are).")
+        if self.fit not in FITS:
+            raise Refusal(f"stream.show.fit={self.fit} must be one of {', '.join(FITS)}.")
+        if len(self.values) != 2 or not self.values[0] < self.values[1]:
+            raise Refusal(f"stream.show.values={list(self.values)} must be two numbers, of black and of white, the first the smaller.")
+        if self.crop < 0 or self.val_copies < 0:
+            raise Refusal(f"stream.show.crop={self.crop} and .val_copies={self.val_copies} must be at least 0.")
+        if self.val_copies and not self.augments:
+            raise Refusal("stream.show.val_copies asks for augmented copies, but neither stream.show.flip nor .crop is set.")
+
+    @property
+    def augments(self) -> bool:
+        return self.flip or self.crop > 0
+
+    def augmented(self, x: torch.Tensor, black: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Images (n, channels, height, width) flipped and shifted by chance; ``black`` (n or 1, channels) comes in at the border."""
+        if self.flip:
+            flipped = torch.rand(len(x), generator=generator) < 0.5
+            x = torch.where(flipped.to(x.device)[:, None, None, None], x.flip(-1), x)
+        if self.crop:
+            n, channels, height, width = x.shape
+            p = self.crop
+            wide = black[:, :, None, None].to(x.dtype).expand(n, channels, height + 2 * p, width + 2 * p).clone()
+            wide[:, :, p : p + height, p : p + width] = x
+            windows = wide.unfold(2, height, 1).unfold(3, width, 1)  # a view: (n, channels, 2p + 1, 2p + 1, height, width)
+            down, right = torch.randint(2 * p + 1, (2, n), generator=generator).to(x.device)
+            x = windows[torch.arange(n, device=x.device), :, down, right]
+        return x
+
+
+PLAIN = Show()
+
+
+def formed(x: torch.Tensor, shape: tuple[int, int, int], fit: str) -> torch.Tensor:
+    """Bytes (n, channels, height, width) in another shape: scaled or padded, grey in three channels, colours as their luminance."""
+    channels, height, width = shape
+    if x.shape[1] == 3 and channels == 1:
+        x = (x.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True).round().to(torch.uint8)
+    h, w = x.shape[2:]
+    if (h, w) != (height, width) and fit == "pad":
+        if h > height or w > width:
+            raise Refusal(f"stream.show.fit=pad cannot bring images of {h} x {w} pixels to {height} x {width}. Use stream.show.fit=scale.")
+        top, left = (height - h) // 2, (width - w) // 2
+        x = F.pad(x, (left, width - w - left, top, height - h - top))
+    elif (h, w) != (height, width):
+        x = F.interpolate(x.float(), (height, width), mode="bilinear", align_corners=False, antialias=True).clamp_(0, 255).to(torch.uint8)
+    return x.expand(-1, channels, -1, -1) if x.shape[1] != channels else x
+
+
+def recoloured(x: torch.Tensor, colour: Sequence[int]) -> torch.Tensor:
+    """Images with values in [0, 1] on a background of ``colour`` (0 to 255 a channel): black becomes the colour, white stays white."""
+    return x + (1 - x) * (torch.tensor(colour, dtype=x.dtype) / 255)[:, None, None]
+
+
+def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and unbiased deviation of each channel over all pixels; 1 for a channel that is constant."""
+    pixels = x.transpose(0, 1).flatten(1)
+    deviation = pixels.std(1) if pixels.shape[1] > 1 else torch.zeros(len(pixels))
+    return pixels.mean(1), torch.where(deviation < FLAT, torch.ones_like(deviation), deviation)
