@@ -78,10 +78,10 @@ def test_a_changed_file_is_another_identity(toy: ParquetImages, root: Path) -> N
 def test_colour_stays_in_three_channels(tmp_path: Path) -> None:
     from PIL import Image
 
-    from cl_lightning.data.hub import as_array
+    from cl_lightning.data.sizes import as_bytes
 
     picture = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
-    assert torch.from_numpy(as_array(Image.fromarray(picture))).permute(1, 2, 0).equal(torch.from_numpy(picture))
+    assert torch.tensor(as_bytes(Image.fromarray(picture))).permute(1, 2, 0).equal(torch.from_numpy(picture))
 
 
 @pytest.mark.slow
