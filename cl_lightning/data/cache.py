@@ -102,6 +102,11 @@ def is_complete(folder: Path) -> bool:
     return (folder / "meta.json").is_file()
 
 
+def shape_in(folder: Path) -> tuple[int, ...]:
+    """Of the images of an entry: (channels, height, width)."""
+    return np.load(folder / "train_x.npy", mmap_mode="r").shape[1:]
+
+
 def identity_of(source: Source) -> dict:
     side = getattr(source, "side", None)
     return source.identity() | ({} if side is None else {"side": side})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,7 +88,8 @@ class ParquetImages:
     def files(self, split: str) -> list[Path]:
         assert self.local is not None
         names = (self.splits or SPLITS)[split]
-        files = sorted(f for f in self.local.glob("**/*.parquet") if any(name in f.name or name == f.parent.name for name in names))
+        word = re.compile(rf"(?<![a-zA-Z0-9])({'|'.join(map(re.escape, names))})(?![a-zA-Z0-9])")
+        files = sorted(f for f in self.local.glob("**/*.parquet") if word.search(f.name) or f.parent.name in names)
         if not files:
             raise Refusal(
                 f"{self.local} holds no parquet file for the split {names[0]!r}. Its files must have {names[0]!r} in their names, or be "
