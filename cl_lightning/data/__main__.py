@@ -138,11 +138,11 @@ def check(names: list[str], overrides: list[str], out: Path | None) -> int:
 
     cfg, wrong = configured(overrides), False
     for name in names or cfg.data.sources:
-        source = source_of(cfg, name)
-        if not names and not at_hand(name, source, cfg.cache):
-            print(f"{name}: not on this machine. {source.origin()}")
-            continue
         try:
+            source = source_of(cfg, name)
+            if not names and not at_hand(name, source, cfg.cache):
+                print(f"{name}: not on this machine ({source.origin()})")
+                continue
             findings = check_source(name, source, cfg.cache)
         except Refusal as refusal:
             print(f"{name}: WRONG. {refusal}")

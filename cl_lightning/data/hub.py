@@ -61,7 +61,8 @@ class ParquetImages:
     def identity(self) -> dict:
         if self.class_folders is not None:
             return self.class_folders.identity()
-        about = {"kind": "parquet", "image": self.image, "label": self.label, "splits": dict(self.splits or SPLITS)}
+        columns = {"kind": "parquet", "image": self.image, "label": self.label}
+        about = {**columns, "splits": dict(self.splits or SPLITS), "classes": list(self.classes)}
         if self.local is None:
             return {**about, "repository": self.repository, "config": self.config, "revision": self.revision}
         files = [file for split in SPLITS for file in self.files(split)]

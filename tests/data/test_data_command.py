@@ -96,7 +96,15 @@ def test_check_without_names_leaves_out_what_is_not_here(own: list[str], capsys:
     assert main(["check", *own]) == 0
     said = capsys.readouterr().out
     assert "usps: ok" in said
-    assert "svhn: not on this machine" in said
+    assert "svhn: not on this machine (Hub: ufldl-stanford/svhn@main)" in said
+
+
+def test_check_goes_on_behind_a_source_that_is_broken(own: list[str], capsys: pytest.CaptureFixture) -> None:
+    broken = "+data.sources.own={_target_: cl_lightning.data.arrays.Arrays, file: nowhere.npz}"
+    assert main(["check", "own", "usps", *own, broken]) == 2
+    said = capsys.readouterr().out
+    assert "own: WRONG. nowhere.npz is not there" in said
+    assert "usps: ok" in said
 
 
 def test_check_finds_an_empty_class(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

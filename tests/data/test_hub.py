@@ -165,6 +165,11 @@ def test_classes_spelt_otherwise_than_in_the_files_are_taken(toy: ParquetImages)
     assert replace(toy, classes=("ex", "y")).decode()["train_y"].tolist() == [0, 1, 0, 1, 0, 1]
 
 
+def test_renamed_classes_are_not_taken_from_an_older_entry_of_the_cache(toy: ParquetImages, tmp_path: Path) -> None:
+    assert open_images("toy", toy, tmp_path).classes == ("x", "y")
+    assert open_images("toy", replace(toy, classes=("ex", "y")), tmp_path).classes == ("ex", "y")
+
+
 def test_splits_say_which_files_make_up_train_and_test(toy: ParquetImages) -> None:
     swapped = replace(toy, splits={"train": ["test"], "test": ["train", "test"]}).decode()
     assert [len(swapped[f"{split}_y"]) for split in ("train", "test")] == [4, 10]
