@@ -47,6 +47,13 @@ def each(item: Range, least: int = 0) -> Range:
     return Range(f"a list of {'at least one ' * bool(least)}values, each {item.words}", holds)
 
 
+def each_split(item: Range, words: str) -> Range:
+    def holds(value: Any) -> bool:
+        return isinstance(value, Mapping) and set(value) == {"train", "test"} and all(map(item.holds, value.values()))
+
+    return Range(f"a mapping of train and test to {words}", holds)
+
+
 def null(meaning: str) -> Range:
     return Range(f"null ({meaning})", lambda value: value is None)
 
@@ -65,6 +72,8 @@ SWITCH = one_of(True, False)
 MAPPING = Range("a mapping", lambda value: isinstance(value, Mapping))
 SEED = whole(0)
 HEADS = one_of("single", "domain", "multi_test", "multi_train_test")
+SPLITS = each_split(each(TEXT, least=1), "lists of names")
+COUNTS = each_split(whole(0) | null("unknown"), "numbers of images, or null")
 ANY_CLASS = TEXT  # a dotted name; what it is is seen when it is imported
 
 RANGES: dict[str, Range] = {
@@ -139,11 +148,19 @@ RANGES: dict[str, Range] = {
     "data.sources.*.seed": SEED,
     "data.sources.*.root": TEXT | null("look on the Hub"),
     "data.sources.*.folder": TEXT,
-    "data.sources.*.repository": TEXT,
+    "data.sources.*.file": TEXT,
+    "data.sources.*.repository": TEXT | null("none is known"),
+    "data.sources.*.config": TEXT | null("the repository's default"),
     "data.sources.*.revision": TEXT,
-    "data.sources.*.image": TEXT,
-    "data.sources.*.label": TEXT,
-    "data.sources.*.classes": each(TEXT, least=1),
+    "data.sources.*.splits": SPLITS | null("train and test"),
+    "data.sources.*.image": TEXT | each(TEXT, least=1),
+    "data.sources.*.label": TEXT | each(TEXT, least=1),
+    "data.sources.*.side": whole(1) | null("as they are"),
+    "data.sources.*.counts": COUNTS | null("unknown"),
+    "data.sources.*.tried": SWITCH,
+    "data.sources.*.licence": TEXT | null("unknown"),
+    "data.sources.*.citation": TEXT | null("unknown"),
+    "data.sources.*.classes": each(TEXT, least=1) | null("from the folders or labels"),
     "selection.grid": MAPPING,
     "trainer.max_epochs": whole(1),
     "trainer.single_pass": SWITCH,

@@ -16,6 +16,8 @@ import cl_lightning
 
 IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug", "run", "from_task", "tuned")
 
+REMARKS = ("root", "licence", "citation", "counts", "tried")  # of a source
+
 GIVEN = ("permutations", "angles", "order")  # keys of a stream that may name files
 
 
@@ -42,7 +44,7 @@ def fingerprint(cfg: DictConfig) -> str:
     cfg = cfg.copy()
     cfg.seed = "any"
     plain = relevant(cfg)
-    plain["data"] = {name: {**source, "files": files_of(cfg, source)} for name, source in used_sources(plain).items()}
+    plain["data"]["files"] = {name: files_of(cfg.data.sources[name]) for name in plain["data"]["sources"] if name in cfg.data.sources}
     for key in GIVEN:
         if isinstance(plain["stream"].get(key), str):
             plain["stream"][key] = content_of(Path(plain["stream"][key]).expanduser())
@@ -56,18 +58,20 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
         plain.pop(key, None)
     for key in ("log_every", "checkpoint_minutes"):
         plain["trainer"].pop(key, None)
-    for place in (plain["data"], *plain["data"].get("sources", {}).values()):
-        place.pop("root", None)
+    plain["data"] = used_data(plain)
     if cfg.from_task is not None:
         plain["branched"] = [Path(str(cfg.run)).name, cfg.from_task]
     return plain
 
 
-def used_sources(plain: dict[str, Any]) -> dict[str, dict]:
-    """The data sets that a stream names, by that name: what stands in for them, where something does."""
-    sources, substitute = plain["data"]["sources"], plain["data"].get("substitute") or {}
-    named = sorted(set(texts(plain["stream"])) & {*sources, *substitute})
-    return {name: {**sources.get(other, {}), "name": other} for name in named for other in [substitute.get(name, name)]}
+def used_data(plain: dict[str, Any]) -> dict[str, dict]:
+    """Of the data, what can change the stream: the sources that it names and what stands in for them, without places and remarks."""
+    substitute = plain["data"].get("substitute") or {}
+    named = sorted(set(texts(plain["stream"])) & {*plain["data"]["sources"], *substitute})
+    stand_ins = {name: substitute[name] for name in named if name in substitute}
+    sources = {name: plain["data"]["sources"].get(name, {}) for name in {substitute.get(name, name) for name in named}}
+    kept = {name: {key: value for key, value in source.items() if key not in REMARKS} for name, source in sorted(sources.items())}
+    return {"sources": kept, "substitute": stand_ins}
 
 
 def texts(node: Any) -> list[str]:
@@ -84,12 +88,14 @@ def content_of(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "missing"
 
 
-def files_of(cfg: DictConfig, source: dict[str, Any]) -> list[list]:
-    """Names and sizes of a source's local files: other data under the same name are another run."""
-    root = cfg.data.get("root")
-    if not root or "folder" not in source:
+def files_of(source: DictConfig) -> list[list]:
+    """A source's local files, by name and size, arrays by content: other data under the same name are another run."""
+    if "file" in source:
+        return [[Path(source.file).name, content_of(Path(source.file).expanduser())]]
+    if "folder" not in source or (source.get("root") is None and "repository" in source):
         return []
-    return [[file.name, file.stat().st_size] for file in sorted((Path(root).expanduser() / source["folder"]).glob("**/*.parquet"))]
+    folder = Path(source.get("root") or ".").expanduser() / source.folder
+    return [[str(file.relative_to(folder)), file.stat().st_size] for file in sorted(folder.rglob("*")) if file.is_file()]
 
 
 def versions(cfg: DictConfig) -> dict[str, str]:

@@ -11,7 +11,7 @@ import json
 import shutil
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
+from cl_lightning.data.sizes import all_fit
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import not_for_learners
 
@@ -28,12 +29,15 @@ ARRAYS = tuple(f"{split}_{part}" for split in SPLITS for part in "xy")
 
 
 class Source(Protocol):
-    """Where images come from. ``decode`` gives bytes ``{train,test}_x`` (n, channels, height, width) and ``{train,test}_y`` (n,)."""
+    """Where images come from. ``decode`` gives bytes ``{train,test}_x`` (n, channels, height, width) and ``{train,test}_y`` (n,).
+
+    A source with a ``side`` may give a list of images (channels, height, width) of several sizes: all become side x side.
+    """
 
     classes: tuple[str, ...]
 
     def identity(self) -> dict: ...
-    def decode(self) -> dict[str, torch.Tensor]: ...
+    def decode(self) -> Mapping[str, torch.Tensor | Sequence[torch.Tensor]]: ...
 
 
 class Pool:
@@ -108,47 +112,112 @@ class Substitute:
 
 def open_images(name: str, source: Source, cache: str | Path) -> Images:
     """The images of ``source``, decoded now if they never were."""
-    identity = json.dumps(source.identity(), sort_keys=True)
-    folder = Path(cache).expanduser() / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
-    if not (folder / "meta.json").is_file():
+    folder = entry(name, source, cache)
+    if not is_complete(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
-            if not (folder / "meta.json").is_file():
-                write(folder, source, identity)
+            if not is_complete(folder):
+                write(folder, source)
     try:
         meta, arrays = read(folder)
     except (OSError, ValueError, KeyError):
         warnings.warn(f"{folder} is damaged: its images are made again.", stacklevel=2)
         with FileLock(f"{folder}.lock"):
-            write(folder, source, identity)
+            write(folder, source)
         meta, arrays = read(folder)
     pools = {split: Pool(arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS}
     return Images(name, tuple(meta["classes"]), pools["train"], pools["test"], meta["digest"])
 
 
+def entry(name: str, source: Source, cache: str | Path) -> Path:
+    """The folder in which the decoded images of ``source`` lie, or will."""
+    identity = json.dumps(identity_of(source), sort_keys=True)
+    return Path(cache).expanduser() / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+def is_complete(folder: Path) -> bool:
+    return (folder / "meta.json").is_file()
+
+
+def shape_in(folder: Path) -> tuple[int, ...]:
+    """Of the images of an entry: (channels, height, width)."""
+    return np.load(folder / "train_x.npy", mmap_mode="r").shape[1:]
+
+
+def identity_of(source: Source) -> dict:
+    side = getattr(source, "side", None)
+    return source.identity() | ({} if side is None else {"side": side})
+
+
 def read(folder: Path) -> tuple[dict, dict[str, torch.Tensor]]:
+    """Map the files of an entry. A file that is as old and as long as when it was written is taken as it is; of any other every byte
+    is compared: damage done by a program is noticed, and opening 200 MB takes milliseconds. ``damage`` compares all bytes."""
     meta, arrays = json.loads((folder / "meta.json").read_text()), {}
     for key in ARRAYS:
         array = np.load(folder / f"{key}.npy", mmap_mode="c")  # "c": writes stay private
-        if zlib.crc32(array.data) != meta["checksums"][key]:
+        if stamp(folder / f"{key}.npy") != meta.get("stamps", {}).get(key) and zlib.crc32(array.data) != meta["checksums"][key]:
             raise ValueError(f"{key} has changed")
         arrays[key] = torch.from_numpy(array)
     return meta, arrays
 
 
-def write(folder: Path, source: Source, identity: str) -> None:
+def stamp(file: Path) -> list[int]:
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with an entry of the cache, every byte compared; None where nothing is."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        arrays = {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in ARRAYS}
+        changed = [key for key in ARRAYS if zlib.crc32(arrays[key].data) != meta["checksums"][key]]
+        if changed:
+            return f"{' and '.join(changed)} changed since they were written"
+        return None if digest_of(arrays) == meta["digest"] else "its digest is another than the one it was written with"
+    except (OSError, ValueError, KeyError) as reason:
+        return f"it cannot be read: {reason}"
+
+
+def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """A hash of every pixel and label."""
+    digest = hashlib.sha256()
+    for key in ARRAYS:
+        digest.update(f"{key}{arrays[key].dtype}{arrays[key].shape}".encode())
+        digest.update(arrays[key].data)
+    return digest.hexdigest()
+
+
+def write(folder: Path, source: Source) -> None:
     """Decode into a neighbouring folder and rename it: whoever sees the name sees all of it."""
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)  # left by a process that was killed; the lock says it is ours
     building.mkdir()
-    arrays, digest, checksums = source.decode(), hashlib.sha256(), {}
+    arrays, checksums, stamps = decoded(source), {}, {}
     for key in ARRAYS:
-        array = arrays[key].contiguous().numpy()
-        digest.update(f"{key}{array.dtype}{array.shape}".encode())
-        digest.update(array.data)
-        checksums[key] = zlib.crc32(array.data)
-        np.save(building / f"{key}.npy", array)
-    meta = {"identity": json.loads(identity), "classes": list(source.classes), "digest": digest.hexdigest(), "checksums": checksums}
-    (building / "meta.json").write_text(json.dumps(meta, indent=1))
+        checksums[key] = zlib.crc32(arrays[key].data)
+        np.save(building / f"{key}.npy", arrays[key])
+        stamps[key] = stamp(building / f"{key}.npy")
+    about = {"identity": identity_of(source), "classes": list(source.classes), "digest": digest_of(arrays)}
+    (building / "meta.json").write_text(json.dumps(about | {"checksums": checksums, "stamps": stamps}, indent=1))
     shutil.rmtree(folder, ignore_errors=True)
     building.replace(folder)
+
+
+def decoded(source: Source) -> dict[str, np.ndarray]:
+    """What the source gives, images of several sizes brought to one."""
+    side, arrays = getattr(source, "side", None), {}
+    for key, value in source.decode().items():
+        if not isinstance(value, torch.Tensor):
+            value = same_size(value, side, type(source).__name__)
+        arrays[key] = value.contiguous().numpy()
+    return arrays
+
+
+def same_size(images: Sequence[torch.Tensor], side: int | None, who: str) -> torch.Tensor:
+    if side is not None:
+        return all_fit(images, side)
+    shapes = {tuple(image.shape) for image in images}
+    if len(shapes) == 1:
+        return torch.stack(list(images))
+    raise Refusal(f"{who} gives images of {len(shapes)} different shapes and has no side to bring them to. Give it one, as in side=32.")

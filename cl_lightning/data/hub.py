@@ -2,127 +2,192 @@
 
 from __future__ import annotations
 
-import tempfile
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from cl_lightning.data.folder import SPLITS, ImageFolder
 from cl_lightning.errors import Refusal
 
 
 @dataclass(frozen=True)
 class ParquetImages:
-    """``<root>/<folder>`` where it exists, else the Hub's ``repository`` at ``revision``. ``datasets`` is imported only to decode."""
+    """``<root>/<folder>`` where it exists, else the Hub's ``repository`` at ``revision``. ``datasets`` is imported only to decode.
+
+    The folder may hold parquet files or a folder a class (see ``ImageFolder``). ``image`` and ``label`` are columns, or lists of which
+    the first present one is taken. ``config`` is the Hub's name for one of several variants. ``splits`` names the Hub's splits that
+    make up train and test. ``counts``, ``licence``, ``citation`` and ``tried`` are for ``python -m cl_lightning.data``.
+    """
 
     folder: str
-    repository: str
+    repository: str | None
     revision: str
-    image: str
-    label: str
+    image: str | Sequence[str]
+    label: str | Sequence[str]
     classes: tuple[str, ...]
     root: str | None = None
+    config: str | None = None
+    side: int | None = None
+    splits: Mapping[str, Sequence[str]] | None = None
+    counts: Mapping[str, int | None] | None = None
+    licence: str | None = None
+    citation: str | None = None
+    tried: bool = False
+
+    @property
+    def place(self) -> Path | None:
+        return Path(self.root).expanduser() / self.folder if self.root else None
 
     @cached_property
     def local(self) -> Path | None:
-        place = Path(self.root).expanduser() / self.folder if self.root else None
-        return place if place is not None and any(place.glob("**/*.parquet")) else None
+        """The folder of parquet files."""
+        if self.place is None:
+            return None
+        place = self.place / self.config if self.config and (self.place / self.config).is_dir() else self.place
+        return place if any(place.glob("**/*.parquet")) else None
+
+    @cached_property
+    def class_folders(self) -> ImageFolder | None:
+        if self.local is not None or self.place is None or not (self.place / (self.splits or SPLITS)["train"][0]).is_dir():
+            return None
+        return ImageFolder(self.folder, self.root, tuple(self.classes), self.side, self.splits)
 
     def identity(self) -> dict:
+        if self.class_folders is not None:
+            return self.class_folders.identity()
         columns = {"kind": "parquet", "image": self.image, "label": self.label}
+        about = {**columns, "splits": dict(self.splits or SPLITS), "classes": list(self.classes)}
         if self.local is None:
-            return {**columns, "repository": self.repository, "revision": self.revision}
-        files = sorted(self.local.glob("**/*.parquet"))
-        return {**columns, "files": [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files]}
+            return {**about, "repository": self.repository, "config": self.config, "revision": self.revision}
+        files = [file for split in SPLITS for file in self.files(split)]
+        return {**about, "files": [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files]}
 
     def decode(self) -> dict[str, torch.Tensor]:
-        import datasets
+        if self.class_folders is not None:
+            return self.class_folders.decode()
+        from cl_lightning.data.encoded import check_labels, decode_splits
 
-        datasets.disable_progress_bars()
-        arrays = {}
-        with tempfile.TemporaryDirectory() as scratch:
-            for split in ("train", "test"):
-                rows = self.rows(split, scratch)
-                for column in (self.image, self.label):
-                    if column not in rows.column_names:
-                        raise Refusal(
-                            f"The data set {self.folder!r} has no column {column!r}; it has {', '.join(rows.column_names)}. "
-                            f"Set data.sources.{self.folder}.image and .label to the right ones."
-                        )
-                arrays[f"{split}_x"] = torch.from_numpy(self.pixels(rows, split))
-                arrays[f"{split}_y"] = torch.tensor(self.labels(rows, split), dtype=torch.int64)
-        return arrays
+        encoded, labels = {}, {}
+        for split in SPLITS:
+            table = self.table(split)
+            image, label = self.column(table, "image"), self.column(table, "label")
+            self.check_names(table, label)
+            encoded[split] = self.encoded(table[image], split)
+            labels[f"{split}_y"] = torch.tensor(check_labels(self.folder, split, table[label].to_pylist(), self.classes), dtype=torch.int64)
+        return {f"{split}_x": x for split, x in decode_splits(self.folder, encoded, self.side).items()} | labels
 
-    def pixels(self, rows: Any, split: str) -> np.ndarray:
-        try:
-            images = [as_array(image) for image in rows[self.image]]
-        except Exception as reason:  # whatever the decoding library raises
+    def table(self, split: str) -> Any:
+        """The rows of a split, a ``pyarrow.Table``; images are not decoded yet."""
+        return self.local_table(split) if self.local is not None else self.hub_table(split)
+
+    def files(self, split: str) -> list[Path]:
+        assert self.local is not None
+        names = (self.splits or SPLITS)[split]
+        word = re.compile(rf"(?<![a-zA-Z0-9])({'|'.join(map(re.escape, names))})(?![a-zA-Z0-9])")
+        files = sorted(f for f in self.local.glob("**/*.parquet") if word.search(f.name) or f.parent.name in names)
+        if not files:
             raise Refusal(
-                f"Image {unreadable(rows, self.image)} of the {split} split of {self.folder!r} cannot be read: {first_line(reason)}\n"
-                "Its file is damaged: download it again, or take the image out."
-            ) from reason
-        sizes = sorted({image.shape for image in images})
-        if len(sizes) > 1:
-            raise Refusal(
-                f"The {split} images of {self.folder!r} have {len(sizes)} different shapes (channels, height, width), "
-                f"{sizes[0]} to {sizes[-1]}. Bring them to one size first: a network has one input shape."
+                f"{self.local} holds no parquet file for the split {names[0]!r}. Its files must have {names[0]!r} in their names, or be "
+                "in a folder of that name."
             )
-        return np.stack(images)
+        return files
 
-    def labels(self, rows: Any, split: str) -> list[int]:
-        labels = list(rows[self.label])
-        wrong = next((i for i, label in enumerate(labels) if not isinstance(label, int) or not 0 <= label < len(self.classes)), None)
-        if wrong is not None:
-            raise Refusal(
-                f"Image {wrong} of the {split} split of {self.folder!r} has the label {labels[wrong]!r}, but there are classes 0 to "
-                f"{len(self.classes) - 1}. Set data.sources.{self.folder}.label and .classes to the right ones."
-            )
-        return labels
+    def local_table(self, split: str) -> Any:
+        import pyarrow
+        import pyarrow.parquet
 
-    def rows(self, split: str, scratch: str) -> Any:
-        import datasets
-
-        if self.local is not None:
-            files = sorted(str(f) for f in self.local.glob(f"**/*{split}*.parquet"))
-            if not files:
-                raise Refusal(f"{self.local} holds no parquet file for the split {split!r}. Its files must have {split!r} in their names.")
+        tables = []
+        for file in self.files(split):
             try:
-                return datasets.Dataset.from_parquet(files, cache_dir=scratch)
+                tables.append(pyarrow.parquet.read_table(file))
             except Exception as reason:  # whatever the library raises
                 if isinstance(reason, OSError) and reason.errno is not None:
                     raise  # the disk's fault, not the file's
                 raise Refusal(
-                    f"The parquet files of {self.folder!r} cannot be read: {first_line(reason.__cause__ or reason)}\n"
-                    f"One of {', '.join(files)} is damaged: download it again."
+                    f"The parquet files of {self.folder!r} cannot be read: {str(reason).splitlines()[0]}\n"
+                    f"{file} is damaged: download it again."
                 ) from reason
-        try:
-            return datasets.load_dataset(self.repository, revision=self.revision, split=split)
-        except (ConnectionError, OSError, ValueError) as reason:  # no network, offline mode, no such repository
-            where = f"in {Path(self.root).expanduser() / self.folder}" if self.root else "on this machine (data.root is not set)"
+        return pyarrow.concat_tables(tables)
+
+    def hub_table(self, split: str) -> Any:
+        where = f"in {self.place}" if self.root else "on this machine (data.root is not set)"
+        if self.repository is None:
             raise Refusal(
-                f"The images of {self.folder!r} are not {where}, and the Hub's {self.repository} could not be read: {first_line(reason)}\n"
+                f"The images of {self.folder!r} are not {where}, and no repository of the Hub is known to hold them.\n"
+                f"Put them into <data.root>/{self.folder}, as parquet files or a folder a class, or use data=synthetic."
+            )
+        import datasets
+
+        datasets.disable_progress_bars()
+        names = "+".join((self.splits or SPLITS)[split])
+        try:
+            rows = datasets.load_dataset(self.repository, self.config, revision=self.revision, split=names)
+        except (ConnectionError, OSError, ValueError) as reason:  # no network, offline mode, no such repository
+            raise Refusal(
+                f"The images of {self.folder!r} are not {where}, and the Hub's {self.repository} could not be read: "
+                f"{(str(reason).splitlines() or ['no reason given'])[0]}\n"
                 "Set CL_LIGHTNING_DATA (or data.root) to a folder that holds them, connect to the network, or use data=synthetic."
             ) from reason
+        return rows.with_format("arrow")[:]
 
+    def column(self, table: Any, which: str) -> str:
+        wanted = getattr(self, which)
+        wanted = [wanted] if isinstance(wanted, str) else list(wanted)
+        present = [column for column in wanted if column in table.column_names]
+        if not present:
+            raise Refusal(
+                f"The data set {self.folder!r} has no column {' or '.join(map(repr, wanted))}; it has {', '.join(table.column_names)}. "
+                f"Set data.sources.{self.folder}.image and .label to the right ones."
+            )
+        return present[0]
 
-def unreadable(rows: Any, column: str) -> int:
-    """The number of the first image that cannot be decoded."""
-    for i in range(len(rows)):
-        try:
-            as_array(rows[i][column])
-        except Exception:
-            return i
-    return -1
+    def encoded(self, column: Any, split: str) -> list[bytes]:
+        """The files of all images, as they were stored."""
+        import pyarrow
+        import pyarrow.compute
 
+        kind = column.type
+        if pyarrow.types.is_struct(kind) and any(field.name == "bytes" for field in kind):
+            column = pyarrow.compute.struct_field(column, "bytes")
+        if not (pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type)) or column.null_count:
+            empty = f", {column.null_count} of them empty" if column.null_count else ""
+            raise Refusal(
+                f"The column of images of the {split} split of {self.folder!r} does not hold image files: it is {kind}{empty}. "
+                f"Set data.sources.{self.folder}.image to the column that does."
+            )
+        return column.to_pylist()
 
-def as_array(image: Any) -> np.ndarray:
-    """A PIL image as bytes (channels, height, width)."""
-    pixels = np.asarray(image.convert("L" if image.mode in ("L", "1", "I", "P") else "RGB"))
-    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    def check_names(self, table: Any, label: str) -> None:
+        """Where the file names its classes, a name that we know too has the same number. (Others may be misspelt, or in another script.)"""
+        features = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+        theirs, ours = (features.get(label) or {}).get("names") or [], list(self.classes)
+        for number, name in enumerate(theirs):
+            if name in ours and ours.index(name) != number:
+                raise Refusal(
+                    f"Class {number} of {self.folder!r} is {name!r} in its files, but data.sources.{self.folder}.classes has it as number "
+                    f"{ours.index(name)}. Give the classes in the order of the files, which begins with {', '.join(theirs[:5])}."
+                )
 
+    def numbers(self) -> Mapping[str, int | None]:
+        """How many images each split has, or should have where they are not here."""
+        if self.class_folders is not None:
+            return self.class_folders.numbers()
+        if self.local is None:
+            return self.counts or {}
+        import pyarrow.parquet
 
-def first_line(reason: BaseException) -> str:
-    return (str(reason).splitlines() or [type(reason).__name__])[0]
+        return {split: sum(pyarrow.parquet.read_metadata(file).num_rows for file in self.files(split)) for split in SPLITS}
+
+    def is_here(self) -> bool:
+        return self.local is not None or self.class_folders is not None
+
+    def origin(self) -> str:
+        if self.is_here():
+            return str(self.place)
+        return f"Hub: {self.repository}@{self.revision}" if self.repository else "nowhere: no Hub repository is known"

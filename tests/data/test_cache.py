@@ -2,12 +2,14 @@
 
 import json
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from cl_lightning.data.cache import open_images
+from cl_lightning.data.cache import damage, open_images
+from cl_lightning.errors import Refusal
 
 
 class Counted:
@@ -65,6 +67,64 @@ def test_a_damaged_entry_is_made_again(damage, tmp_path: Path) -> None:
     file.write_bytes(damage(file.read_bytes()))
     with pytest.warns(UserWarning, match="is damaged: its images are made again"):
         assert open_images("toy", source, tmp_path / "cache").train.x.shape == (4, 1, 2, 2)
+
+
+def entry_of(cache: Path) -> Path:
+    return next(path.parent for path in cache.glob("*/meta.json"))
+
+
+def test_opening_again_reads_no_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Counted(tmp_path / "log")
+    open_images("toy", source, tmp_path / "cache")
+    monkeypatch.setattr("cl_lightning.data.cache.zlib.crc32", lambda _: pytest.fail("bytes were compared"))
+    assert open_images("toy", source, tmp_path / "cache").train.x.max() == 7
+
+
+def test_an_entry_copied_from_elsewhere_is_compared_byte_by_byte_and_opens(tmp_path: Path) -> None:
+    source = Counted(tmp_path / "log")
+    open_images("toy", source, tmp_path / "cache")
+    os.utime(entry_of(tmp_path / "cache") / "train_x.npy", ns=(1, 1))
+    assert open_images("toy", source, tmp_path / "cache").train.x.max() == 7
+    assert (tmp_path / "log").read_text() == "decoded\n"
+
+
+def test_damage_that_keeps_age_and_length_is_found_where_all_bytes_are_compared(tmp_path: Path) -> None:
+    open_images("toy", Counted(tmp_path / "log"), tmp_path / "cache")
+    folder = entry_of(tmp_path / "cache")
+    assert damage(folder) is None
+    file, content = folder / "test_x.npy", (folder / "test_x.npy").read_bytes()
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    os.utime(file, ns=times)
+    assert damage(folder) == "test_x changed since they were written"
+
+
+class Uneven(Counted):
+    """Images of several sizes."""
+
+    def __init__(self, log: Path, side: int | None) -> None:
+        super().__init__(log)
+        self.side = side
+
+    def decode(self) -> dict:
+        x = [torch.full((3, height, width), 9, dtype=torch.uint8) for height, width in ((40, 60), (50, 41), (32, 32), (33, 90))]
+        return super().decode() | {"train_x": x, "test_x": x}
+
+
+def test_images_of_several_sizes_are_brought_to_the_sources_side(tmp_path: Path) -> None:
+    images = open_images("toy", Uneven(tmp_path / "log", side=32), tmp_path)
+    assert images.train.x.shape == images.test.x.shape == (4, 3, 32, 32)
+    assert images.train.x.unique().tolist() == [9]
+
+
+def test_another_side_is_another_entry(tmp_path: Path) -> None:
+    small, large = (open_images("toy", Uneven(tmp_path / "log", side), tmp_path) for side in (16, 32))
+    assert (small.shape, large.shape) == ((3, 16, 16), (3, 32, 32))
+
+
+def test_images_of_several_sizes_without_a_side_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="Uneven gives images of 4 different shapes and has no side"):
+        open_images("toy", Uneven(tmp_path / "log", side=None), tmp_path)
 
 
 def opened(folder: Path) -> int:
