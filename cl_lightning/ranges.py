@@ -142,7 +142,7 @@ RANGES: dict[str, Range] = {
     "backbone.init": one_of("torch", "glorot"),
     "data.root": TEXT | null("look on the Hub"),
     "data.sources": MAPPING,
-    "data.substitute": MAPPING,
+    "data.substitute": MAPPING | null("none"),
     "data.sources.*.train": whole(1),
     "data.sources.*.test": whole(1),
     "data.sources.*.seed": SEED,
