@@ -1,5 +1,6 @@
 """Networks as ordered, named modules."""
 
-from cl_lightning.backbones.mlp import MLP, Backbone, TaskHeads
+from cl_lightning.backbones.base import Backbone, ByTask, Stage, TaskHeads, TaskInputs
+from cl_lightning.backbones.mlp import LWTA, MLP
 
-__all__ = ["MLP", "Backbone", "TaskHeads"]
+__all__ = ["LWTA", "MLP", "Backbone", "ByTask", "Stage", "TaskHeads", "TaskInputs"]
