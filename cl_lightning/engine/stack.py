@@ -34,7 +34,12 @@ def stackable(learner: Learner, phase: Phase) -> bool:
 
 def linears(network: nn.Module) -> list[nn.Linear]:
     """The layers of a network that is nothing but linear layers with ReLU between them; else none."""
-    if not isinstance(network, MLP) or type(network).forward is not MLP.forward or network.needs_task:
+    if (
+        not isinstance(network, MLP)
+        or type(network).forward is not MLP.forward
+        or type(network).features is not MLP.features
+        or network.needs_task
+    ):
         return []
     modules = (*network.trunk, network.head)
     plain = all(type(m) in (nn.Flatten, nn.Linear, nn.ReLU) and not m._forward_hooks and not m._forward_pre_hooks for m in modules)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch.nn as nn
 
+from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 
 
@@ -16,4 +18,6 @@ class Multimodal(Learner):
     number at test. The backbone must know ``inputs=per_task``, as MLPs do."""
 
     def __init__(self, *, build: Callable[..., nn.Module], **base: Any) -> None:
+        if "inputs" not in inspect.signature(build).parameters:
+            raise Refusal("Multimodal needs a network with a first layer a task, but this backbone has no key `inputs`. Use backbone=mlp.")
         super().__init__(build=partial(build, inputs="per_task"), **base)
