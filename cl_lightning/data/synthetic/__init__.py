@@ -1,5 +1,19 @@
 """Data sets drawn on this machine: a stand-in for every data set of the papers, nothing downloaded."""
 
+from cl_lightning.data.synthetic.clothes import Clothes
 from cl_lightning.data.synthetic.digits import Digits, Letters, PenDigits, StreetDigits
+from cl_lightning.data.synthetic.objects import FineObjects, Objects
+from cl_lightning.data.synthetic.scripts import CursiveScript, HeadlineScript, SignDigits
 
-__all__ = ["Digits", "Letters", "PenDigits", "StreetDigits"]
+__all__ = [
+    "Clothes",
+    "CursiveScript",
+    "Digits",
+    "FineObjects",
+    "HeadlineScript",
+    "Letters",
+    "Objects",
+    "PenDigits",
+    "SignDigits",
+    "StreetDigits",
+]
