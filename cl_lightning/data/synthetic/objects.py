@@ -37,13 +37,13 @@ class Objects(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), object_fields()
-        canvas = background(draws, fields.flatten(0, 1), fragments=2)
+        canvas = background(draws, fields.flatten(0, 1), fragments=1)
         seen = fields[labels, draws.pick(fields.shape[1])]
-        theta = pose(draws, turn=0.3, smallest=1.55, largest=0.95, shift=0.25)
-        distance = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.06))
-        canvas = paint(draws, canvas, distance, [any_colour(draws) for _ in range(3)])
-        canvas = fragment(draws, canvas, fields.flatten(0, 1), probability=0.4)
-        return photograph(draws, canvas, noise=0.07)
+        theta = pose(draws, turn=0.2, smallest=1.3, largest=0.9, shift=0.2)
+        distance = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
+        canvas = paint(draws, canvas, distance, vivid(draws, canvas))
+        canvas = fragment(draws, canvas, fields.flatten(0, 1), probability=0.25)
+        return photograph(draws, canvas, noise=0.05)
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,22 @@ def paint(draws: Draws, canvas: torch.Tensor, distance: torch.Tensor, tints: lis
     return canvas
 
 
+def vivid(draws: Draws, canvas: torch.Tensor) -> list[torch.Tensor]:
+    """Three colours for a body, its parts and its details, each away from the brightness of what it is laid on."""
+    below, tints = canvas.mean((1, 2, 3), keepdim=True), []
+    for _ in range(3):
+        tint = any_colour(draws)
+        brightness = tint.mean(1, keepdim=True)
+        gap = draws.uniform(0.2, 0.45, 1, 1, 1)
+        target = torch.where(below > 0.45, below - gap, below + gap)
+        tints.append((tint + target - brightness).clamp(0, 1))
+        below = tints[-1].mean(1, keepdim=True)
+    return tints
+
+
 def photograph(draws: Draws, canvas: torch.Tensor, noise: float) -> torch.Tensor:
     """Exposure, contrast and noise of a small camera."""
-    middle, contrast = draws.uniform(0.4, 0.6, 1, 1, 1), draws.uniform(0.6, 1.0, 1, 1, 1)
+    middle, contrast = draws.uniform(0.4, 0.6, 1, 1, 1), draws.uniform(0.7, 1.0, 1, 1, 1)
     return to_bytes((canvas - 0.5) * contrast + middle + draws.normal(3, SIDE, SIDE) * draws.uniform(0.3 * noise, noise, 1, 1, 1))
 
 
