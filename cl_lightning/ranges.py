@@ -129,6 +129,7 @@ RANGES: dict[str, Range] = {
     "data.sources.*.revision": TEXT,
     "data.sources.*.image": TEXT,
     "data.sources.*.label": TEXT,
+    "data.sources.*.side": whole(1) | null("as they are"),
     "data.sources.*.classes": each(TEXT, least=1),
     "selection.grid": MAPPING,
     "trainer.max_epochs": whole(1),

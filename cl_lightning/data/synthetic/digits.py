@@ -44,7 +44,7 @@ class PenDigits(Drawn):
     """The ten digits of EMNIST By_Class, ordered by decreasing frequency and imbalanced as there: the largest class has
     2.02 % of all images more than the smallest (Pfuelb & Gepperth 2019, table 1).
 
-    Fonts as in ``Digits``, bent as by a hand: every image has an elastic warp of its own and a pen of its own width.
+    Fonts as in ``Digits``, bent as by a hand: every image has an elastic warp of its own and a pen of its own width, and can be faint.
     """
 
     train: int = 345_035
@@ -62,10 +62,11 @@ class PenDigits(Drawn):
         font, angle, shear = draws.pick(len(fields)), draws.uniform(-0.3, 0.3), draws.uniform(-0.4, 0.4)
         width, height = draws.uniform(0.8, 1.25), draws.uniform(0.8, 1.15)
         theta = window(angle, shear, width, height, draws.uniform(-0.12, 0.12), draws.uniform(-0.12, 0.12))
-        warp = draws.clouds(2, 4, SIDE) * draws.uniform(0.03, 0.13, 1, 1, 1)
+        warp = draws.clouds(2, 4, SIDE) * draws.uniform(0.03, 0.16, 1, 1, 1)
         distance = look(fields[font, labels][:, None], grid(theta, SIDE, warp))
         drawn = ink(distance, draws.uniform(-0.05, 0.1, 1, 1, 1), draws.uniform(0.03, 0.08, 1, 1, 1))
-        return to_bytes(drawn + draws.normal(1, SIDE, SIDE) * draws.uniform(0.0, 0.08, 1, 1, 1))
+        drawn = drawn * draws.uniform(0.2, 1.0, 1, 1, 1)
+        return to_bytes(drawn + draws.normal(1, SIDE, SIDE) * draws.uniform(0.0, 0.25, 1, 1, 1))
 
 
 def imbalanced(count: int, classes: int, gap: float) -> torch.Tensor:
@@ -91,20 +92,21 @@ class StreetDigits(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields, side = Draws(len(labels), generator), glyph_fields(DIGITS), 32
-        font, angle, shear = draws.pick(len(fields)), draws.uniform(-0.15, 0.15), draws.uniform(-0.2, 0.2)
-        width, height, down = draws.uniform(1.0, 1.5), draws.uniform(0.85, 1.25), draws.uniform(-0.15, 0.15)
-        right, pitch = draws.uniform(-0.12, 0.12), draws.uniform(1.15, 1.35)
-        offset, softness = draws.uniform(-0.02, 0.06, 1, 1, 1), draws.uniform(0.03, 0.09, 1, 1, 1)
+        font, angle, shear = draws.pick(len(fields)), draws.uniform(-0.1, 0.1), draws.uniform(-0.15, 0.15)
+        width, height, down = draws.uniform(0.9, 1.2), draws.uniform(0.85, 1.1), draws.uniform(-0.1, 0.1)
+        right, pitch = draws.uniform(-0.08, 0.08), draws.uniform(1.1, 1.3)
+        offset, softness = draws.uniform(-0.02, 0.06, 1, 1, 1), draws.uniform(0.03, 0.07, 1, 1, 1)
         cover = torch.zeros(len(labels), 1, side, side)
         for place in (-1, 0, 1):
             digit = labels if place == 0 else draws.pick(10)
             theta = window(angle, shear, width, height, right - place * pitch, down)
-            there = 1.0 if place == 0 else draws.chance(0.6, 1, 1, 1)
+            there = 1.0 if place == 0 else draws.chance(0.5, 1, 1, 1)
             cover = torch.maximum(cover, there * ink(look(fields[font, digit][:, None], grid(theta, side)), offset, softness))
-        wall, contrast = any_colour(draws), draws.uniform(0.25, 0.8, 1, 1, 1)
-        paint = wall + contrast * (any_colour(draws) - wall) + torch.where(wall.mean(1, True) > 0.5, -0.5, 0.5) * contrast
+        wall = 0.1 + 0.35 * any_colour(draws)
+        paint = wall + draws.uniform(0.2, 0.6, 1, 1, 1) * (0.6 + 0.4 * any_colour(draws))
         picture = over(wall + draws.clouds(3, 3, side) * 0.08 + draws.clouds(1, 8, side) * 0.06, cover, paint)
         picture = picture * (1 + draws.clouds(1, 2, side) * 0.15)
+        picture = torch.where(draws.chance(0.25, 1, 1, 1) > 0, 1 - picture, picture)
         return to_bytes(picture + draws.normal(3, side, side) * draws.uniform(0.01, 0.06, 1, 1, 1))
 
 

@@ -39,11 +39,11 @@ class Objects(Drawn):
         draws, fields = Draws(len(labels), generator), object_fields()
         canvas = background(draws, fields.flatten(0, 1), fragments=1)
         seen = fields[labels, draws.pick(fields.shape[1])]
-        theta = pose(draws, turn=0.2, smallest=1.3, largest=0.9, shift=0.2)
+        theta = pose(draws, turn=0.25, smallest=1.45, largest=0.95, shift=0.22)
         distance = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
         canvas = paint(draws, canvas, distance, vivid(draws, canvas))
-        canvas = fragment(draws, canvas, fields.flatten(0, 1), probability=0.25)
-        return photograph(draws, canvas, noise=0.05)
+        canvas = fragment(draws, canvas, fields.flatten(0, 1), probability=0.35)
+        return photograph(draws, canvas, noise=0.07)
 
 
 @dataclass(frozen=True)

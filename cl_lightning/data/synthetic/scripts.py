@@ -17,12 +17,13 @@ from cl_lightning.randomness import rng
 
 @dataclass(frozen=True)
 class Pen:
-    """How a script is written: how far signs turn and bend, and how wide strokes are (in fields, over their own width)."""
+    """How a script is written: how far signs turn and bend, how much wider than its field a stroke is, and how much of it can fade."""
 
     side: int
     turn: float
     bend: float
     widths: tuple[float, float]
+    faintest: float
     noise: float
 
 
@@ -35,7 +36,7 @@ def write(fields: torch.Tensor, pen: Pen, draws: Draws) -> torch.Tensor:
     distance = look(fields[:, None], grid(theta, pen.side, warp))
     drawn = ink(distance, draws.uniform(*pen.widths, 1, 1, 1), draws.uniform(0.02, 0.05, 1, 1, 1))
     drawn = torch.maximum(drawn, stray_stroke(draws, pen.side)[:, None] * draws.chance(0.4, 1, 1, 1))
-    return to_bytes(drawn * draws.uniform(0.6, 1, 1, 1, 1) + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1))
+    return to_bytes(drawn * draws.uniform(pen.faintest, 1, 1, 1, 1) + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class CursiveScript(Drawn):
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), cursive_fields()
         way = draws.pick(fields.shape[1])
-        return write(fields[labels, way], Pen(28, turn=0.2, bend=0.14, widths=(0.02, 0.1), noise=0.15), draws)
+        return write(fields[labels, way], Pen(28, turn=0.3, bend=0.2, widths=(0.02, 0.1), faintest=0.15, noise=0.35), draws)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class HeadlineScript(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws = Draws(len(labels), generator)
-        return write(headline_fields()[labels], Pen(32, turn=0.12, bend=0.07, widths=(0.01, 0.06), noise=0.1), draws)
+        return write(headline_fields()[labels], Pen(32, turn=0.12, bend=0.07, widths=(0.01, 0.06), faintest=0.2, noise=0.25), draws)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class SignDigits(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws = Draws(len(labels), generator)
-        return write(sign_fields()[labels], Pen(28, turn=0.3, bend=0.16, widths=(0.0, 0.1), noise=0.2), draws)
+        return write(sign_fields()[labels], Pen(28, turn=0.3, bend=0.16, widths=(0.0, 0.1), faintest=0.15, noise=0.4), draws)
 
 
 @cache

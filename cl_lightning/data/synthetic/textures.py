@@ -22,7 +22,8 @@ class Surface:
 
     def __init__(self, draws: Draws, u: torch.Tensor, v: torch.Tensor, table: torch.Tensor | None = None) -> None:
         self.draws, self.u, self.v = draws, u, v
-        self.table = torch.rand(draws.n, 256, 4, generator=draws.generator) if table is None else table
+        self.table = torch.rand(draws.n * 256, 4, generator=draws.generator) if table is None else table
+        self.first = torch.arange(draws.n)[:, None, None] * 256
 
     def at(self, u: torch.Tensor, v: torch.Tensor) -> Surface:
         """The same random cells under other coordinates."""
@@ -30,8 +31,10 @@ class Surface:
 
     def numbers(self, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
         """Four random numbers (n, 72, 72, 4) of the cell in column i and row j."""
-        index = (i.long() % 16) * 16 + j.long() % 16
-        return self.table.gather(1, index.flatten(1)[:, :, None].expand(-1, -1, 4)).unflatten(1, index.shape[1:])
+        return self.table[self.place(i, j)]
+
+    def place(self, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+        return self.first + (i.long() & 15) * 16 + (j.long() & 15)
 
     def cells(self, jitter: float, stagger: float = 0.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Distances to the nearest point and to the second nearest, one point a cell, and the nearest cell's numbers."""
@@ -56,7 +59,8 @@ class Surface:
         u, v = self.u / across, self.v / along
         i, j = u.floor(), v.floor()
         s, t = smooth(u - i), smooth(v - j)
-        corners = [[self.numbers(i + a, j + b)[..., 2] for a in (0, 1)] for b in (0, 1)]
+        values = self.table[:, 2].contiguous()
+        corners = [[values[self.place(i + a, j + b)] for a in (0, 1)] for b in (0, 1)]
         return torch.lerp(torch.lerp(corners[0][0], corners[0][1], s), torch.lerp(corners[1][0], corners[1][1], s), t)
 
     def rough(self) -> torch.Tensor:
@@ -124,6 +128,26 @@ def thread_at(distance: torch.Tensor, half: float) -> torch.Tensor:
 def specks(s: Surface, size: float, share: float, stretch: float = 1.0) -> torch.Tensor:
     near, _, own = s.at(s.u, s.v / stretch).cells(0.9)
     return above(size - near, 0.0, 0.05) * (own[..., 3] < share)
+
+
+def bumpy(s: Surface) -> torch.Tensor:
+    near, _, own = s.cells(0.7)
+    return 0.6 - 1.4 * near**2 + 0.8 * own[..., 0]
+
+
+def cracked(s: Surface) -> torch.Tensor:
+    near, second, _ = s.cells(1.0)
+    return above(second - near, 0.09, 0.02) * (0.75 + 0.25 * s.rough())
+
+
+def crystalline(s: Surface) -> torch.Tensor:
+    near, _, own = s.cells(1.0)
+    return 0.7 * own[..., 2] + 0.5 * near
+
+
+def porous(s: Surface) -> torch.Tensor:
+    near, _, own = s.cells(1.0)
+    return above(near - 0.5 * own[..., 3], 0.0, 0.05)
 
 
 def paisley(s: Surface) -> torch.Tensor:
@@ -203,12 +227,12 @@ PATTERNS: dict[str, tuple[float, float, Pattern]] = {
     "blotchy": (4, 3, lambda s: above(s.rough(), 0.5, 0.06)),
     "braided": (3, 0.3, braided),
     "bubbly": (3.5, 3, bubbly),
-    "bumpy": (4.5, 3, lambda s: 1 - 1.4 * s.cells(0.7)[0] ** 2 + 0.8 * (s.cells(0.7)[2][..., 0] - 0.5)),
+    "bumpy": (4.5, 3, bumpy),
     "chequered": (5, 0.8, lambda s: (s.u.floor() + s.v.floor()) % 2),
     "cobwebbed": (3, 3, cobwebbed),
-    "cracked": (3.5, 3, lambda s: above(s.cells(1.0)[1] - s.cells(1.0)[0], 0.09, 0.02) * (0.75 + 0.25 * s.rough())),
+    "cracked": (3.5, 3, cracked),
     "crosshatched": (6, 0.2, crosshatched),
-    "crystalline": (3.5, 3, lambda s: (s.cells(1.0)[2][..., 2] * 0.7 + 0.5 * s.cells(1.0)[0])),
+    "crystalline": (3.5, 3, crystalline),
     "dotted": (7, 0.8, lambda s: above(0.26 - s.cells(0.0)[0], 0.0, 0.05)),
     "fibrous": (9, 0.4, lambda s: s.noise(1, 9) * 0.6 + 0.4 * s.at(s.u * 2 + 5, s.v + s.u).noise(1, 9)),
     "flecked": (7, 3, lambda s: 1 - specks(s, 0.3, 0.4, 1.7)),
@@ -230,7 +254,7 @@ PATTERNS: dict[str, tuple[float, float, Pattern]] = {
     "pitted": (6, 3, lambda s: 0.7 - 0.6 * specks(s, 0.3, 0.7) + 0.3 * specks(s.at(s.u - 0.2, s.v - 0.2), 0.3, 0.7)),
     "pleated": (3, 0.2, lambda s: zigzag(s.u + 0.05 * s.noise(3, 3))),
     "polka-dotted": (3.5, 0.5, lambda s: above(0.32 - s.cells(0.0, stagger=0.5)[0], 0.0, 0.03)),
-    "porous": (5, 3, lambda s: above(s.cells(1.0)[0] - 0.5 * s.cells(1.0)[2][..., 3], 0.0, 0.05)),
+    "porous": (5, 3, porous),
     "potholed": (2, 3, lambda s: above(s.cells(0.7)[0] + 0.5 * (s.rough() - 0.5), 0.3, 0.03) * (0.6 + 0.4 * s.at(s.u * 9, s.v * 9).noise())),
     "scaly": (4, 0.2, scaly),
     "smeared": (2.5, 0.4, lambda s: s.at(s.u, s.v * 2).noise(3, 1) * 0.7 + 0.3 * s.at(s.u, s.v * 6).noise(3, 1)),
@@ -260,6 +284,8 @@ class Textures(Drawn):
 
     train: int = 3760
     test: int = 1880
+    seed: int = 0
+    side: int | None = 32  # what the cache brings all pictures to; no matter of ``decode``
 
     kind = "textures"
     classes = tuple(PATTERNS)
