@@ -148,7 +148,9 @@ def main() -> None:
             score = f"{reached:.3f}{'' if LEARNABLE[0] <= reached <= LEARNABLE[1] else ' (missed)'}"
         print(f"| {name} | {seconds} | {score} |", flush=True)
     if "transfer" not in options.skip:
-        print("\n| trunk | 400 images of | from scratch | frozen trunk | gain | promised |\n| --- | --- | --- | --- | --- | --- |", flush=True)
+        print(
+            "\n| trunk | 400 images of | from scratch | frozen trunk | gain | promised |\n| --- | --- | --- | --- | --- | --- |", flush=True
+        )
         for trunk, name in PAIRS:
             if {trunk, name} & set(options.only):
                 if trunk not in trunks:

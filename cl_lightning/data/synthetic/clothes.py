@@ -9,7 +9,22 @@ from functools import cache
 import torch
 
 from cl_lightning.data.synthetic.drawing import (
-    NOTHING, Drawn, Draws, box, curve, ellipse, grid, ink, line, look, polygon, symmetric, to_bytes, union, window, without,
+    NOTHING,
+    Drawn,
+    Draws,
+    box,
+    curve,
+    ellipse,
+    grid,
+    ink,
+    line,
+    look,
+    polygon,
+    symmetric,
+    to_bytes,
+    union,
+    window,
+    without,
 )  # fmt: skip
 
 SIDE = 28
@@ -77,7 +92,9 @@ def collar() -> torch.Tensor:
 
 
 def tee(sleeve: float, width: float) -> Layers:
-    body = symmetric((0.2, -0.78), (0.45, -0.66), (0.45 + 0.8 * sleeve, -0.2), (0.65, 0.0 - 0.1 * sleeve), (width + 0.02, -0.3), (width, 0.72))
+    body = symmetric(
+        (0.2, -0.78), (0.45, -0.66), (0.45 + 0.8 * sleeve, -0.2), (0.65, 0.0 - 0.1 * sleeve), (width + 0.02, -0.3), (width, 0.72)
+    )
     return without(body, collar()), union(line([(-width - 0.02, -0.3), (-0.42, -0.6)]), line([(width + 0.02, -0.3), (0.42, -0.6)]))
 
 
@@ -126,14 +143,20 @@ def short_shirt() -> Layers:
 
 
 def sandal(heel: float) -> Layers:
-    sole = polygon((-0.85, 0.3 - heel), (-0.3, 0.35), (0.85, 0.35), (0.85, 0.45), (-0.3, 0.47), (-0.6, 0.42 - heel * 0.7), (-0.7, 0.5), (-0.85, 0.5))
-    straps = union(curve([(-0.8, 0.3 - heel), (-0.6, -0.4 - heel), (-0.3, 0.35)], 0.05), curve([(0.0, 0.35), (0.4, -0.2), (0.75, 0.35)], 0.07))
+    sole = polygon(
+        (-0.85, 0.3 - heel), (-0.3, 0.35), (0.85, 0.35), (0.85, 0.45), (-0.3, 0.47), (-0.6, 0.42 - heel * 0.7), (-0.7, 0.5), (-0.85, 0.5)
+    )
+    straps = union(
+        curve([(-0.8, 0.3 - heel), (-0.6, -0.4 - heel), (-0.3, 0.35)], 0.05), curve([(0.0, 0.35), (0.4, -0.2), (0.75, 0.35)], 0.07)
+    )
     return union(sole, straps), NOTHING
 
 
 def slipper() -> Layers:
     sole = polygon((-0.85, 0.25), (0.85, 0.3), (0.85, 0.42), (-0.85, 0.42))
-    return union(sole, curve([(0.0, 0.3), (0.3, -0.35), (0.75, 0.3)], 0.1), line([(0.0, 0.3), (0.6, -0.02)], 0.06)), line([(-0.8, 0.33), (0.8, 0.36)])
+    return union(sole, curve([(0.0, 0.3), (0.3, -0.35), (0.75, 0.3)], 0.1), line([(0.0, 0.3), (0.6, -0.02)], 0.06)), line(
+        [(-0.8, 0.33), (0.8, 0.36)]
+    )
 
 
 def sneaker(rise: float, plain: bool = False) -> Layers:
@@ -154,5 +177,15 @@ def clutch() -> Layers:
 
 
 def boot(shaft: float, heel: float) -> Layers:
-    shoe = polygon((-0.6, -shaft), (0.05, -shaft), (0.12, 0.0), (0.75, 0.2), (0.85, 0.45), (0.1, 0.5 - 0.4 * heel), (-0.25, 0.5 - 0.8 * heel), (-0.35, 0.65), (-0.6, 0.65))
+    shoe = polygon(
+        (-0.6, -shaft),
+        (0.05, -shaft),
+        (0.12, 0.0),
+        (0.75, 0.2),
+        (0.85, 0.45),
+        (0.1, 0.5 - 0.4 * heel),
+        (-0.25, 0.5 - 0.8 * heel),
+        (-0.35, 0.65),
+        (-0.6, 0.65),
+    )
     return shoe, union(line([(-0.6, 0.42 - 0.3 * heel), (0.85, 0.42)], 0.02), line([(-0.2, -shaft), (-0.2, -0.1)], 0.02))

@@ -6,7 +6,20 @@ from dataclasses import dataclass
 
 import torch
 
-from cl_lightning.data.synthetic.drawing import FONTS, Drawn, Draws, any_colour, glyph_fields, grid, ink, look, over, stray_stroke, to_bytes, window
+from cl_lightning.data.synthetic.drawing import (
+    FONTS,
+    Drawn,
+    Draws,
+    any_colour,
+    glyph_fields,
+    grid,
+    ink,
+    look,
+    over,
+    stray_stroke,
+    to_bytes,
+    window,
+)
 
 DIGITS = tuple("0123456789")
 SIDE = 28

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -174,7 +175,7 @@ def line(points: Sequence[Point], half: float = 0.0) -> torch.Tensor:
     """Distance to a broken line of half width ``half`` with round ends."""
     px, py = plane()
     gaps = []
-    for (ax, ay), (bx, by) in zip(points, points[1:]):
+    for (ax, ay), (bx, by) in pairwise(points):
         length = max((bx - ax) ** 2 + (by - ay) ** 2, 1e-9)
         t = (((px - ax) * (bx - ax) + (py - ay) * (by - ay)) / length).clamp(0, 1)
         gaps.append(torch.hypot(px - ax - t * (bx - ax), py - ay - t * (by - ay)))

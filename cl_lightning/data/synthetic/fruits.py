@@ -9,7 +9,22 @@ from functools import cache
 import torch
 
 from cl_lightning.data.synthetic.drawing import (
-    NOTHING, Drawn, Draws, colours, curve, ellipse, grid, ink, line, look, over, polygon, symmetric, to_bytes, union, window,
+    NOTHING,
+    Drawn,
+    Draws,
+    colours,
+    curve,
+    ellipse,
+    grid,
+    ink,
+    line,
+    look,
+    over,
+    polygon,
+    symmetric,
+    to_bytes,
+    union,
+    window,
 )  # fmt: skip
 
 SIDE = 100
@@ -37,7 +52,9 @@ class Fruits(Drawn):
         draws, fields = Draws(len(labels), generator), fruit_fields()
         size = draws.uniform(1.0, 1.6)
         nothing = torch.zeros(len(labels))
-        theta = window(draws.uniform(-math.pi, math.pi), draws.uniform(-0.15, 0.15), size * draws.uniform(0.85, 1.18), size, nothing, nothing)
+        theta = window(
+            draws.uniform(-math.pi, math.pi), draws.uniform(-0.15, 0.15), size * draws.uniform(0.85, 1.18), size, nothing, nothing
+        )
         body, stem = look(fields[labels], grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05)).split(1, 1)
         hue, change, spots = SKINS[labels][:, :, None, None, None].unbind(1)
         blush = torch.sigmoid(draws.clouds(1, 3, SIDE) * 3)[:, 0]

@@ -13,8 +13,25 @@ from functools import cache
 import torch
 
 from cl_lightning.data.synthetic.drawing import (
-    NOTHING, Drawn, Draws, any_colour, box, colours, curve, ellipse, grid, ink, line, look, over, plane, polygon, symmetric, to_bytes, union,
-    window, without,
+    NOTHING,
+    Drawn,
+    Draws,
+    any_colour,
+    box,
+    colours,
+    curve,
+    ellipse,
+    grid,
+    ink,
+    line,
+    look,
+    over,
+    plane,
+    polygon,
+    symmetric,
+    to_bytes,
+    union,
+    window,
 )  # fmt: skip
 
 SIDE = 32
@@ -133,10 +150,17 @@ def photograph(draws: Draws, canvas: torch.Tensor, noise: float) -> torch.Tensor
 def object_fields() -> torch.Tensor:
     """(10 classes, 2 views, 3 layers, 64, 64)"""
     views = (
-        (airplane_aside(), airplane_above()), (automobile(0.0), automobile(0.18)), (bird_standing(), bird_flying()), (cat_face(), cat_sitting()),
-        (deer(0.0), deer(0.2)), (dog_face(), dog_standing()), (frog_front(), frog_aside()), (horse(0.0), horse(0.3)), (ship(), sailing_ship()),
+        (airplane_aside(), airplane_above()),
+        (automobile(0.0), automobile(0.18)),
+        (bird_standing(), bird_flying()),
+        (cat_face(), cat_sitting()),
+        (deer(0.0), deer(0.2)),
+        (dog_face(), dog_standing()),
+        (frog_front(), frog_aside()),
+        (horse(0.0), horse(0.3)),
+        (ship(), sailing_ship()),
         (truck(0.1), truck(-0.15)),
-    )  # fmt: skip
+    )
     return torch.stack([torch.stack([torch.stack(layers) for layers in pair]) for pair in views])
 
 
@@ -164,12 +188,20 @@ def automobile(height: float) -> Layers:
 def bird_standing() -> Layers:
     body = union(ellipse(0, 0.05, 0.48, 0.28, 0.3), ellipse(0.42, -0.35, 0.2, 0.19), polygon((-0.35, -0.05), (-0.9, 0.0), (-0.85, 0.2)))
     legs = union(line([(-0.05, 0.25), (-0.08, 0.75), (0.1, 0.75)], 0.025), line([(0.1, 0.25), (0.12, 0.75), (0.3, 0.75)], 0.025))
-    return union(body, legs), ellipse(-0.1, 0.0, 0.32, 0.15, -0.2), union(polygon((0.58, -0.42), (0.9, -0.32), (0.58, -0.25)), ellipse(0.47, -0.4, 0.04, 0.04))
+    return (
+        union(body, legs),
+        ellipse(-0.1, 0.0, 0.32, 0.15, -0.2),
+        union(polygon((0.58, -0.42), (0.9, -0.32), (0.58, -0.25)), ellipse(0.47, -0.4, 0.04, 0.04)),
+    )
 
 
 def bird_flying() -> Layers:
     wings = union(curve([(0, 0.1), (-0.3, -0.7), (-0.9, -0.45)], 0.07), curve([(0, 0.1), (0.3, -0.7), (0.9, -0.45)], 0.07))
-    return union(ellipse(0, 0.15, 0.2, 0.32), wings), polygon((0, 0.3), (0.22, 0.75), (-0.22, 0.75)), polygon((-0.07, -0.12), (0.07, -0.12), (0, -0.3))
+    return (
+        union(ellipse(0, 0.15, 0.2, 0.32), wings),
+        polygon((0, 0.3), (0.22, 0.75), (-0.22, 0.75)),
+        polygon((-0.07, -0.12), (0.07, -0.12), (0, -0.3)),
+    )
 
 
 def cat_face() -> Layers:
@@ -179,15 +211,24 @@ def cat_face() -> Layers:
 
 
 def cat_sitting() -> Layers:
-    head = union(ellipse(0.15, -0.4, 0.28, 0.24), polygon((-0.1, -0.5), (-0.08, -0.85), (0.1, -0.6)), polygon((0.2, -0.6), (0.38, -0.85), (0.4, -0.5)))
+    head = union(
+        ellipse(0.15, -0.4, 0.28, 0.24),
+        polygon((-0.1, -0.5), (-0.08, -0.85), (0.1, -0.6)),
+        polygon((0.2, -0.6), (0.38, -0.85), (0.4, -0.5)),
+    )
     body = union(ellipse(-0.05, 0.3, 0.36, 0.48), head, curve([(-0.3, 0.7), (-1.0, 0.7), (-0.5, -0.1), (-0.85, -0.1)], 0.06))
     return body, ellipse(0.1, 0.35, 0.16, 0.3), union(ellipse(0.06, -0.42, 0.05, 0.06), ellipse(0.26, -0.42, 0.05, 0.06))
 
 
-def quadruped(length: float, depth: float, leg: float, thick: float, neck: tuple[float, float], muzzle: float, lowest: float = 0.8) -> torch.Tensor:
+def quadruped(
+    length: float, depth: float, leg: float, thick: float, neck: tuple[float, float], muzzle: float, lowest: float = 0.8
+) -> torch.Tensor:
     """A body on four legs, with a neck that ends ``neck`` from the shoulder, and a head as long as ``muzzle``."""
     y = lowest - leg - depth
-    legs = [line([(x * length, y), (x * length + lean, lowest)], thick) for x, lean in ((-0.85, -0.03), (-0.6, 0.05), (0.6, -0.05), (0.85, 0.03))]
+    legs = [
+        line([(x * length, y), (x * length + lean, lowest)], thick)
+        for x, lean in ((-0.85, -0.03), (-0.6, 0.05), (0.6, -0.05), (0.85, 0.03))
+    ]
     shoulder, nose = (0.75 * length, y - 0.3 * depth), (0.75 * length + neck[0], y - 0.3 * depth + neck[1])
     head = ellipse(nose[0] + 0.5 * muzzle, nose[1] + 0.15 * muzzle, muzzle, 0.5 * muzzle, 0.35)
     return union(ellipse(0, y, length, depth), *legs, line([shoulder, nose], 0.45 * depth), head)
@@ -196,14 +237,21 @@ def quadruped(length: float, depth: float, leg: float, thick: float, neck: tuple
 def deer(lower: float) -> Layers:
     body = quadruped(0.45, 0.2, 0.45, 0.04, (0.2, -0.4 + lower), 0.16)
     x, y = 0.56, -0.33 + lower
-    stems = [((x, y), (x - 0.1, y - 0.45)), ((x, y), (x + 0.25, y - 0.4)), ((x - 0.06, y - 0.25), (x - 0.28, y - 0.35)), ((x + 0.14, y - 0.22), (x + 0.1, y - 0.42))]
-    antlers = union(*(line(stem, 0.03) for stem in stems))
-    return body, antlers, union(ellipse(-0.42, 0.05, 0.09, 0.12), *(ellipse(0.12 * i - 0.2, 0.08 + 0.06 * (i % 2), 0.03, 0.03) for i in range(4)))
+    left, right = ((x, y), (x - 0.1, y - 0.45)), ((x, y), (x + 0.25, y - 0.4))
+    tines = ((x - 0.06, y - 0.25), (x - 0.28, y - 0.35)), ((x + 0.14, y - 0.22), (x + 0.1, y - 0.42))
+    antlers = union(*(line(stem, 0.03) for stem in (left, right, *tines)))
+    return (
+        body,
+        antlers,
+        union(ellipse(-0.42, 0.05, 0.09, 0.12), *(ellipse(0.12 * i - 0.2, 0.08 + 0.06 * (i % 2), 0.03, 0.03) for i in range(4))),
+    )
 
 
 def dog_face() -> Layers:
     ears = union(ellipse(-0.58, 0.0, 0.17, 0.45, 0.15), ellipse(0.58, 0.0, 0.17, 0.45, -0.15))
-    details = union(ellipse(0, 0.2, 0.15, 0.1), ellipse(-0.2, -0.2, 0.07, 0.07), ellipse(0.2, -0.2, 0.07, 0.07), line([(0, 0.25), (0, 0.5)], 0.02))
+    details = union(
+        ellipse(0, 0.2, 0.15, 0.1), ellipse(-0.2, -0.2, 0.07, 0.07), ellipse(0.2, -0.2, 0.07, 0.07), line([(0, 0.25), (0, 0.5)], 0.02)
+    )
     return union(ellipse(0, -0.1, 0.52, 0.52), ellipse(0, 0.3, 0.36, 0.34)), ears, details
 
 
@@ -220,7 +268,10 @@ def frog_front() -> Layers:
 
 
 def frog_aside() -> Layers:
-    body = union(polygon((-0.7, 0.5), (-0.2, -0.1), (0.45, -0.4), (0.8, -0.15), (0.45, 0.5)) - 0.05, line([(0.4, 0.3), (0.5, 0.65), (0.7, 0.65)], 0.05))
+    body = union(
+        polygon((-0.7, 0.5), (-0.2, -0.1), (0.45, -0.4), (0.8, -0.15), (0.45, 0.5)) - 0.05,
+        line([(0.4, 0.3), (0.5, 0.65), (0.7, 0.65)], 0.05),
+    )
     leg = union(line([(-0.3, 0.5), (0.0, 0.05), (-0.55, 0.2), (-0.4, 0.62), (0.1, 0.62)], 0.09))
     return union(body, ellipse(0.4, -0.42, 0.15, 0.15)), leg, ellipse(0.43, -0.44, 0.07, 0.07)
 
@@ -239,13 +290,21 @@ def ship() -> Layers:
 
 def sailing_ship() -> Layers:
     hull = union(polygon((-0.8, 0.4), (0.85, 0.4), (0.55, 0.72), (-0.6, 0.72)), line([(0, 0.4), (0, -0.85)], 0.035))
-    return hull, union(polygon((0.07, -0.8), (0.65, 0.28), (0.07, 0.28)), polygon((-0.07, -0.6), (-0.55, 0.28), (-0.07, 0.28))), line([(-0.7, 0.5), (0.65, 0.5)], 0.03)
+    return (
+        hull,
+        union(polygon((0.07, -0.8), (0.65, 0.28), (0.07, 0.28)), polygon((-0.07, -0.6), (-0.55, 0.28), (-0.07, 0.28))),
+        line([(-0.7, 0.5), (0.65, 0.5)], 0.03),
+    )
 
 
 def truck(cab: float) -> Layers:
     cabin = polygon((0.4, -0.3 - cab), (0.7, -0.3 - cab), (0.88, 0.0), (0.88, 0.36), (0.4, 0.36))
     window = polygon((0.5, -0.2 - cab), (0.66, -0.2 - cab), (0.78, 0.02), (0.5, 0.02))
-    return union(box(-0.9, -0.55, 0.32, 0.3), box(-0.9, 0.25, 0.5, 0.38)), union(cabin, wheels(-0.65, -0.35, 0.6, y=0.45, radius=0.15)), window
+    return (
+        union(box(-0.9, -0.55, 0.32, 0.3), box(-0.9, 0.25, 0.5, 0.38)),
+        union(cabin, wheels(-0.65, -0.35, 0.6, y=0.45, radius=0.15)),
+        window,
+    )
 
 
 # Twenty families of five; each builds its body and its parts from the member's share of the way from first to last, 0 to 1
@@ -263,22 +322,31 @@ def fish(t: float) -> tuple[torch.Tensor, ...]:
 
 def flowers(t: float) -> tuple[torch.Tensor, ...]:
     petals, radius = 4 + round(6 * t), 0.42
-    ring = [ellipse(radius * math.cos(a), radius * math.sin(a) - 0.15, 0.26 - 0.1 * t, 0.26 - 0.1 * t) for a in (2 * math.pi * i / petals for i in range(petals))]
+    ring = [
+        ellipse(radius * math.cos(a), radius * math.sin(a) - 0.15, 0.26 - 0.1 * t, 0.26 - 0.1 * t)
+        for a in (2 * math.pi * i / petals for i in range(petals))
+    ]
     return union(*ring, ellipse(0, -0.15, 0.3, 0.3)), union(ellipse(0, -0.15, 0.17, 0.17), line([(0, 0.45), (0.05, 0.95)], 0.05))
 
 
 def food_containers(t: float) -> tuple[torch.Tensor, ...]:
     width, neck = 0.3 + 0.55 * t, 0.12 + 0.6 * t
-    return symmetric((neck, -0.8 + 0.5 * t), (width, -0.25 + 0.3 * t), (0.8 * width, 0.75)), symmetric((neck, -0.8 + 0.5 * t), (neck, -0.55 + 0.45 * t))
+    return symmetric((neck, -0.8 + 0.5 * t), (width, -0.25 + 0.3 * t), (0.8 * width, 0.75)), symmetric(
+        (neck, -0.8 + 0.5 * t), (neck, -0.55 + 0.45 * t)
+    )
 
 
 def fruit_and_vegetables(t: float) -> tuple[torch.Tensor, ...]:
-    return union(ellipse(-0.2 * t, 0.15, 0.55, 0.6 - 0.15 * t), ellipse(0.25 * t, -0.1 - 0.2 * t, 0.4, 0.4)), union(line([(0, -0.4), (0.1, -0.85)], 0.06), ellipse(0.3, -0.7, 0.22, 0.1))
+    return union(ellipse(-0.2 * t, 0.15, 0.55, 0.6 - 0.15 * t), ellipse(0.25 * t, -0.1 - 0.2 * t, 0.4, 0.4)), union(
+        line([(0, -0.4), (0.1, -0.85)], 0.06), ellipse(0.3, -0.7, 0.22, 0.1)
+    )
 
 
 def electrical_devices(t: float) -> tuple[torch.Tensor, ...]:
     height = 0.3 + 0.4 * t
-    return box(-0.75, -height, 0.75, height), union(box(-0.55, -0.7 * height, 0.25, 0.7 * height), ellipse(0.5, -0.1, 0.1, 0.1), ellipse(0.5, 0.15, 0.1, 0.1))
+    return box(-0.75, -height, 0.75, height), union(
+        box(-0.55, -0.7 * height, 0.25, 0.7 * height), ellipse(0.5, -0.1, 0.1, 0.1), ellipse(0.5, 0.15, 0.1, 0.1)
+    )
 
 
 def furniture(t: float) -> tuple[torch.Tensor, ...]:
@@ -287,12 +355,21 @@ def furniture(t: float) -> tuple[torch.Tensor, ...]:
 
 
 def insects(t: float) -> tuple[torch.Tensor, ...]:
-    legs = union(*(line([(s * 0.8, y - 0.15), (s * 0.4, y), (0, y), (-s * 0.4, y), (-s * 0.8, y - 0.15)], 0.03) for s, y in ((1, -0.2), (1, 0.1), (1, 0.4))))
-    return union(ellipse(0, 0.15, 0.15 + 0.25 * t, 0.55), ellipse(0, -0.5, 0.18, 0.18)), union(legs, *(ellipse(s * 0.4, 0.0, 0.15 + 0.2 * t, 0.3, s * 0.7) for s in (-1, 1)))
+    legs = union(
+        *(
+            line([(s * 0.8, y - 0.15), (s * 0.4, y), (0, y), (-s * 0.4, y), (-s * 0.8, y - 0.15)], 0.03)
+            for s, y in ((1, -0.2), (1, 0.1), (1, 0.4))
+        )
+    )
+    return union(ellipse(0, 0.15, 0.15 + 0.25 * t, 0.55), ellipse(0, -0.5, 0.18, 0.18)), union(
+        legs, *(ellipse(s * 0.4, 0.0, 0.15 + 0.2 * t, 0.3, s * 0.7) for s in (-1, 1))
+    )
 
 
 def large_carnivores(t: float) -> tuple[torch.Tensor, ...]:
-    return quadruped(0.6, 0.22 + 0.08 * t, 0.28, 0.09, (0.15, -0.15), 0.22), union(curve([(-0.55, 0.2), (-0.95, 0.3), (-0.9, -0.5 + 0.5 * t)], 0.05), ellipse(0.55, 0.0, 0.16 * t + 0.08, 0.16 * t + 0.08))
+    return quadruped(0.6, 0.22 + 0.08 * t, 0.28, 0.09, (0.15, -0.15), 0.22), union(
+        curve([(-0.55, 0.2), (-0.95, 0.3), (-0.9, -0.5 + 0.5 * t)], 0.05), ellipse(0.55, 0.0, 0.16 * t + 0.08, 0.16 * t + 0.08)
+    )
 
 
 def buildings(t: float) -> tuple[torch.Tensor, ...]:
@@ -307,11 +384,15 @@ def landscapes(t: float) -> tuple[torch.Tensor, ...]:
 
 
 def herbivores(t: float) -> tuple[torch.Tensor, ...]:
-    return quadruped(0.5, 0.3, 0.3, 0.12, (0.2, -0.35 + 0.4 * t), 0.18), union(curve([(0.65, 0.0), (1.0, 0.2), (0.8, 0.7 * t + 0.1)], 0.06), ellipse(-0.1, -0.15, 0.25, 0.25 - 0.15 * t))
+    return quadruped(0.5, 0.3, 0.3, 0.12, (0.2, -0.35 + 0.4 * t), 0.18), union(
+        curve([(0.65, 0.0), (1.0, 0.2), (0.8, 0.7 * t + 0.1)], 0.06), ellipse(-0.1, -0.15, 0.25, 0.25 - 0.15 * t)
+    )
 
 
 def medium_mammals(t: float) -> tuple[torch.Tensor, ...]:
-    return quadruped(0.45, 0.25, 0.16, 0.06, (0.2, -0.1), 0.2), union(ellipse(-0.65, 0.2 - 0.4 * t, 0.35, 0.14 + 0.12 * t, 0.9 * t), polygon((0.5, 0.1), (0.55, -0.2), (0.7, 0.05)))
+    return quadruped(0.45, 0.25, 0.16, 0.06, (0.2, -0.1), 0.2), union(
+        ellipse(-0.65, 0.2 - 0.4 * t, 0.35, 0.14 + 0.12 * t, 0.9 * t), polygon((0.5, 0.1), (0.55, -0.2), (0.7, 0.05))
+    )
 
 
 def invertebrates(t: float) -> tuple[torch.Tensor, ...]:
@@ -332,7 +413,9 @@ def reptiles(t: float) -> tuple[torch.Tensor, ...]:
 
 def small_mammals(t: float) -> tuple[torch.Tensor, ...]:
     ears = union(ellipse(0.35, -0.45, 0.1, 0.15 + 0.25 * t, 0.2), ellipse(0.55, -0.4, 0.1, 0.15 + 0.25 * t, 0.5))
-    return union(ellipse(-0.15, 0.25, 0.5, 0.4), ellipse(0.4, -0.05, 0.3, 0.27)), union(ears, curve([(-0.6, 0.4), (-1.0, 0.3), (-0.9, -0.4)], 0.12 - 0.08 * t))
+    return union(ellipse(-0.15, 0.25, 0.5, 0.4), ellipse(0.4, -0.05, 0.3, 0.27)), union(
+        ears, curve([(-0.6, 0.4), (-1.0, 0.3), (-0.9, -0.4)], 0.12 - 0.08 * t)
+    )
 
 
 def trees(t: float) -> tuple[torch.Tensor, ...]:
@@ -393,4 +476,4 @@ def marks() -> tuple[torch.Tensor, ...]:
     x, y = plane()
     stripes = 0.06 * torch.cos(2 * math.pi * 3.5 * (x + 0.3 * y)) - 0.01
     spots = 0.07 * torch.cos(2 * math.pi * 2.5 * (x + y)) * torch.cos(2 * math.pi * 2.5 * (x - y)) + 0.02
-    return NOTHING, stripes, spots, (y - 0.1).abs() - 0.12, without(x - 0.0, NOTHING)
+    return NOTHING, stripes, spots, (y - 0.1).abs() - 0.12, x

@@ -11,7 +11,21 @@ from functools import cache
 
 import torch
 
-from cl_lightning.data.synthetic.drawing import Drawn, Draws, curve, ellipse, grid, ink, line, look, stray_stroke, to_bytes, union, window, without
+from cl_lightning.data.synthetic.drawing import (
+    Drawn,
+    Draws,
+    curve,
+    ellipse,
+    grid,
+    ink,
+    line,
+    look,
+    stray_stroke,
+    to_bytes,
+    union,
+    window,
+    without,
+)
 from cl_lightning.randomness import rng
 
 
@@ -36,7 +50,9 @@ def write(fields: torch.Tensor, pen: Pen, draws: Draws) -> torch.Tensor:
     distance = look(fields[:, None], grid(theta, pen.side, warp))
     drawn = ink(distance, draws.uniform(*pen.widths, 1, 1, 1), draws.uniform(0.02, 0.05, 1, 1, 1))
     drawn = torch.maximum(drawn, stray_stroke(draws, pen.side)[:, None] * draws.chance(0.4, 1, 1, 1))
-    return to_bytes(drawn * draws.uniform(pen.faintest, 1, 1, 1, 1) + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1))
+    return to_bytes(
+        drawn * draws.uniform(pen.faintest, 1, 1, 1, 1) + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -66,10 +82,11 @@ class HeadlineScript(Drawn):
     test: int = 13_800
 
     kind = "headline-script"
-    classes = tuple(
-        "ka kha ga gha kna cha chha ja jha yna taamatar thaa daa dhaa adna tabala tha da dha na pa pha ba bha ma yaw ra la waw motosaw "
-        "petchiryakha patalosaw ha chhya tra gya 0 1 2 3 4 5 6 7 8 9".split()
-    )
+    classes = (
+        "ka", "kha", "ga", "gha", "kna", "cha", "chha", "ja", "jha", "yna", "taamatar", "thaa", "daa", "dhaa", "adna", "tabala", "tha",
+        "da", "dha", "na", "pa", "pha", "ba", "bha", "ma", "yaw", "ra", "la", "waw", "motosaw", "petchiryakha", "patalosaw", "ha", "chhya", "tra",
+        "gya", *"0123456789",
+    )  # fmt: skip
     chunk = 2000
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -137,15 +154,18 @@ def headline_fields() -> torch.Tensor:
 def sign_fields() -> torch.Tensor:
     """(10 signs, 64, 64)"""
     ring = [(0.5 * math.cos(a / 8 * math.pi), 0.55 * math.sin(a / 8 * math.pi)) for a in range(17)]
-    return torch.stack([
+    teeth = [(-0.4, -0.6), (-0.2, -0.2), (0.0, -0.55), (0.25, -0.2), (0.5, -0.65)]
+    upper, lower = [(0.4, -0.75), (-0.6, -0.6), (-0.3, -0.1), (0.3, -0.05)], [(0.3, -0.05), (-0.8, 0.1), (-0.3, 0.9), (0.5, 0.65)]
+    signs = (
         ellipse(0, 0, 0.16, 0.16),
         line([(-0.08, -0.75), (0.05, 0.75)], 0.03),
         union(line([(-0.25, -0.6), (-0.15, 0.8)], 0.03), curve([(-0.25, -0.6), (0.0, 0.1), (0.5, -0.1), (0.45, -0.7)], 0.03)),
-        union(line([(-0.4, -0.6), (-0.3, 0.8)], 0.03), line([(-0.4, -0.6), (-0.2, -0.2), (0.0, -0.55), (0.25, -0.2), (0.5, -0.65)], 0.03)),
-        union(curve([(0.4, -0.75), (-0.6, -0.6), (-0.3, -0.1), (0.3, -0.05)], 0.03), curve([(0.3, -0.05), (-0.8, 0.1), (-0.3, 0.9), (0.5, 0.65)], 0.03)),
+        union(line([(-0.4, -0.6), (-0.3, 0.8)], 0.03), line(teeth, 0.03)),
+        union(curve(upper, 0.03), curve(lower, 0.03)),
         without(line(ring, 0.05), ellipse(0, 0, 0.3, 0.3)),
         line([(-0.45, -0.6), (0.3, -0.6), (0.4, 0.75)], 0.03),
         line([(-0.5, -0.7), (0.0, 0.7), (0.5, -0.7)], 0.03),
         line([(-0.5, 0.7), (0.0, -0.7), (0.5, 0.7)], 0.03),
         union(without(ellipse(-0.05, -0.4, 0.35, 0.32), ellipse(-0.05, -0.4, 0.27, 0.24)), line([(0.28, -0.4), (0.38, 0.75)], 0.03)),
-    ])  # fmt: skip
+    )
+    return torch.stack(signs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cl_lightning.data.synthetic.drawing import Draws, Drawn, any_colour, over, to_bytes
+from cl_lightning.data.synthetic.drawing import Drawn, Draws, any_colour, over, to_bytes
 from cl_lightning.randomness import rng
 
 LEAST, MOST = 40, 72  # pixels of a side
@@ -65,7 +65,9 @@ class Surface:
 
     def rough(self) -> torch.Tensor:
         """Noise of three sizes."""
-        return (4 * self.noise() + 2 * self.at(self.u + 3.1, self.v + 5.7).noise(0.5, 0.5) + self.at(self.u + 7.3, self.v).noise(0.25, 0.25)) / 7
+        return (
+            4 * self.noise() + 2 * self.at(self.u + 3.1, self.v + 5.7).noise(0.5, 0.5) + self.at(self.u + 7.3, self.v).noise(0.25, 0.25)
+        ) / 7
 
     def polar(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Radius and angle (in turns) around a point near the middle."""
@@ -94,7 +96,7 @@ def above(x: torch.Tensor, level: float, softness: float = 0.08) -> torch.Tensor
     return torch.sigmoid((x - level) / softness)
 
 
-def thread(x: torch.Tensor, half: float) -> torch.Tensor:
+def thread(x: torch.Tensor, half: torch.Tensor | float) -> torch.Tensor:
     """A thin bright line at every whole number."""
     return above(half - (x - x.round()).abs(), 0.0, 0.03)
 
@@ -111,7 +113,7 @@ def interlaced(s: Surface) -> torch.Tensor:
 
 
 def braided(s: Surface) -> torch.Tensor:
-    strands = [wave((s.u + 0.4 * torch.sin(2 * math.pi * (s.v / 2 + third)) + third)) for third in (0.0, 1 / 3, 2 / 3)]
+    strands = [wave(s.u + 0.4 * torch.sin(2 * math.pi * (s.v / 2 + third)) + third) for third in (0.0, 1 / 3, 2 / 3)]
     return torch.stack(strands).amax(0) ** 3
 
 
@@ -247,7 +249,11 @@ PATTERNS: dict[str, tuple[float, float, Pattern]] = {
     "lacelike": (3, 0.8, lacelike),
     "lined": (6, 0.12, lambda s: 1 - thread(s.v, 0.1)),
     "marbled": (3, 3, lambda s: wave(0.5 * s.u + 2.2 * s.rough())),
-    "matted": (7, 3, lambda s: s.at(s.u + 1.5 * s.noise(3, 3), s.v).noise(0.6, 3) * 0.5 + s.at(s.u, s.v + 1.5 * s.noise(3, 3)).noise(3, 0.6) * 0.5),
+    "matted": (
+        7,
+        3,
+        lambda s: s.at(s.u + 1.5 * s.noise(3, 3), s.v).noise(0.6, 3) * 0.5 + s.at(s.u, s.v + 1.5 * s.noise(3, 3)).noise(3, 0.6) * 0.5,
+    ),
     "meshed": (4.5, 0.15, lambda s: torch.maximum(thread(0.7 * (s.u + s.v), 0.12), thread(0.7 * (s.u - s.v), 0.12))),
     "paisley": (3.2, 0.4, paisley),
     "perforated": (4.5, 0.8, lambda s: above(s.cells(0.0)[0], 0.3, 0.03)),
@@ -255,7 +261,11 @@ PATTERNS: dict[str, tuple[float, float, Pattern]] = {
     "pleated": (3, 0.2, lambda s: zigzag(s.u + 0.05 * s.noise(3, 3))),
     "polka-dotted": (3.5, 0.5, lambda s: above(0.32 - s.cells(0.0, stagger=0.5)[0], 0.0, 0.03)),
     "porous": (5, 3, porous),
-    "potholed": (2, 3, lambda s: above(s.cells(0.7)[0] + 0.5 * (s.rough() - 0.5), 0.3, 0.03) * (0.6 + 0.4 * s.at(s.u * 9, s.v * 9).noise())),
+    "potholed": (
+        2,
+        3,
+        lambda s: above(s.cells(0.7)[0] + 0.5 * (s.rough() - 0.5), 0.3, 0.03) * (0.6 + 0.4 * s.at(s.u * 9, s.v * 9).noise()),
+    ),
     "scaly": (4, 0.2, scaly),
     "smeared": (2.5, 0.4, lambda s: s.at(s.u, s.v * 2).noise(3, 1) * 0.7 + 0.3 * s.at(s.u, s.v * 6).noise(3, 1)),
     "spiralled": (3.2, 3, spiralled),
