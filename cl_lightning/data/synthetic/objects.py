@@ -42,8 +42,9 @@ Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 class Objects(Drawn):
     """Ten kinds of objects in CIFAR-10's shape and numbers.
 
-    Every kind has two views. Colours say nothing about the class, so that shapes have to be learned: hard from 400 images, possible
-    from 4000. Features of these objects serve other objects, and neither digits nor textures.
+    Every kind has two views, and colours that are likelier than others, its own and its surroundings': a hint that is quickly learned and
+    often wrong. The rest is in the shapes: hard from 400 images, possible from 4000. Features of these objects serve other objects,
+    and neither digits nor textures.
     """
 
     train: int = 50_000
@@ -54,13 +55,14 @@ class Objects(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), object_fields()
-        canvas = background(draws, fields.flatten(0, 1), fragments=1)
+        here, itself = (likely(draws, HUES[labels][:, place]) for place in (0, 1))
+        canvas = background(draws, fields.flatten(0, 1), fragments=1, ground=here)
         seen = fields[labels, draws.pick(fields.shape[1])]
         theta = pose(draws, turn=0.25, smallest=1.45, largest=0.95, shift=0.22)
         distance = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
-        canvas = paint(draws, canvas, distance, vivid(draws, canvas))
+        canvas = paint(draws, canvas, distance, vivid(draws, canvas, itself))
         canvas = fragment(draws, canvas, fields.flatten(0, 1), probability=0.35)
-        return photograph(draws, canvas, noise=0.07)
+        return photograph(draws, canvas, noise=0.08)
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class FineObjects(Drawn):
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), family_fields()
         family, member = KIN[labels].unbind(1)
-        canvas = background(draws, fields.flatten(0, 1), fragments=1)
+        canvas = background(draws, fields.flatten(0, 1), fragments=1, ground=any_colour(draws))
         theta = pose(draws, turn=0.15, smallest=1.2, largest=0.95, shift=0.1)
         distance = look(fields[family, member], grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.03))
         hue = (family * 0.381966 + member * 0.2)[:, None, None] + draws.normal(1, 1) * 0.03
@@ -94,10 +96,22 @@ def pose(draws: Draws, turn: float, smallest: float, largest: float, shift: floa
     return window(angle, shear, mirrored * size * slim, size / slim, draws.uniform(-shift, shift), draws.uniform(-shift, shift))
 
 
-def background(draws: Draws, fields: torch.Tensor, fragments: int) -> torch.Tensor:
+HUES = torch.tensor([
+    [0.58, 0.6], [0.1, 0.0], [0.5, 0.85], [0.85, 0.1], [0.3, 0.08], [0.95, 0.15], [0.4, 0.3], [0.22, 0.05], [0.65, 0.75], [0.02, 0.5],
+])  # of the surroundings and of the body of each of the ten classes, on a circle of length 1  # fmt: skip
+
+
+def likely(draws: Draws, hue: torch.Tensor) -> torch.Tensor:
+    """Colours (n, 3, 1, 1), two in three of a hue near ``hue`` (n,), the others of any."""
+    near = hue[:, None, None] + draws.normal(1, 1) * 0.07
+    hue = torch.where(draws.chance(2 / 3, 1, 1) > 0, near, draws.uniform(0, 1, 1, 1))
+    return colours(hue % 1, draws.uniform(0.3, 0.9, 1, 1), draws.uniform(0.25, 0.9, 1, 1))
+
+
+def background(draws: Draws, fields: torch.Tensor, fragments: int, ground: torch.Tensor) -> torch.Tensor:
     """Two colours that run into each other, clouds, and fragments of any object anywhere."""
     half = torch.sigmoid(draws.clouds(1, 3, SIDE) * 3)
-    canvas = over(any_colour(draws).expand(-1, -1, SIDE, SIDE), half, any_colour(draws))
+    canvas = over(ground.expand(-1, -1, SIDE, SIDE), half * 0.7, any_colour(draws))
     canvas = canvas + draws.clouds(3, 6, SIDE) * 0.06 + draws.clouds(1, 12, SIDE) * 0.05
     for _ in range(fragments):
         canvas = fragment(draws, canvas, fields, probability=0.8)
@@ -124,11 +138,10 @@ def paint(draws: Draws, canvas: torch.Tensor, distance: torch.Tensor, tints: lis
     return canvas
 
 
-def vivid(draws: Draws, canvas: torch.Tensor) -> list[torch.Tensor]:
+def vivid(draws: Draws, canvas: torch.Tensor, body: torch.Tensor) -> list[torch.Tensor]:
     """Three colours for a body, its parts and its details, each away from the brightness of what it is laid on."""
     below, tints = canvas.mean((1, 2, 3), keepdim=True), []
-    for _ in range(3):
-        tint = any_colour(draws)
+    for tint in (body, any_colour(draws), any_colour(draws)):
         brightness = tint.mean(1, keepdim=True)
         gap = draws.uniform(0.2, 0.45, 1, 1, 1)
         target = torch.where(below > 0.45, below - gap, below + gap)
