@@ -60,8 +60,8 @@ class Objects(Drawn):
         seen = fields[labels, draws.pick(fields.shape[1])]
         theta = pose(draws, turn=0.25, smallest=1.45, largest=0.95, shift=0.22)
         distance = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
-        canvas = paint(draws, canvas, distance, vivid(draws, canvas, itself))
-        canvas = fragment(draws, canvas, fields.flatten(0, 1), probability=0.35)
+        hazy = torch.lerp(canvas, paint(draws, canvas, distance, vivid(draws, canvas, itself)), draws.uniform(0.25, 1, 1, 1, 1))
+        canvas = fragment(draws, hazy, fields.flatten(0, 1), probability=0.35)
         return photograph(draws, canvas, noise=0.08)
 
 
@@ -102,9 +102,9 @@ HUES = torch.tensor([
 
 
 def likely(draws: Draws, hue: torch.Tensor) -> torch.Tensor:
-    """Colours (n, 3, 1, 1), two in three of a hue near ``hue`` (n,), the others of any."""
-    near = hue[:, None, None] + draws.normal(1, 1) * 0.07
-    hue = torch.where(draws.chance(2 / 3, 1, 1) > 0, near, draws.uniform(0, 1, 1, 1))
+    """Colours (n, 3, 1, 1), three in four of a hue near ``hue`` (n,), the others of any."""
+    near = hue[:, None, None] + draws.normal(1, 1) * 0.05
+    hue = torch.where(draws.chance(0.75, 1, 1) > 0, near, draws.uniform(0, 1, 1, 1))
     return colours(hue % 1, draws.uniform(0.3, 0.9, 1, 1), draws.uniform(0.25, 0.9, 1, 1))
 
 
