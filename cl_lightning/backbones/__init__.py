@@ -1,5 +1,8 @@
 """Networks as ordered, named modules."""
 
-from cl_lightning.backbones.mlp import MLP, Backbone, TaskHeads
+from cl_lightning.backbones.base import Backbone, ByTask, Stage, TaskHeads, TaskInputs
+from cl_lightning.backbones.conv import CONV, AlexNet
+from cl_lightning.backbones.mlp import LWTA, MLP
+from cl_lightning.backbones.resnet import ResNet, ResNet18
 
-__all__ = ["MLP", "Backbone", "TaskHeads"]
+__all__ = ["CONV", "LWTA", "MLP", "AlexNet", "Backbone", "ByTask", "ResNet", "ResNet18", "Stage", "TaskHeads", "TaskInputs"]

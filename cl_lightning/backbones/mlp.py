@@ -4,76 +4,22 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn as nn
 
+from cl_lightning.backbones.base import Backbone, TaskInputs, check_rates, divided, output_layer
+from cl_lightning.backbones.initialisers import initialiser
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 
 
-class Backbone(nn.Module):
-    """A network that is called with images and the task they belong to, and gives logits (n, outputs).
-
-    ``task`` is one number for all images, one a row, or None. Only networks with an output layer a task look at it.
-    """
-
-    needs_task = False  # whether forward looks at the task, at test too
-
-    def forward(self, x: torch.Tensor, task: torch.Tensor | int | None = None) -> torch.Tensor:
-        raise NotImplementedError
-
-
-class ByTask(nn.Module):
-    """One linear layer a task, chosen by the task's number: of all rows, or of each."""
-
-    def __init__(self, layers: Sequence[nn.Linear], key: str) -> None:
-        super().__init__()
-        self.layers, self.key = nn.ModuleList(layers), key
-
-    def forward(self, h: torch.Tensor, task: torch.Tensor | int | None) -> torch.Tensor:
-        if task is None:
-            raise Refusal(
-                f"A network with backbone.{self.key}=per_task was called without the task's number. Pass it, or choose "
-                f"backbone.{self.key}=shared."
-            )
-        if isinstance(task, int):
-            return self.one(h, task)
-        present = task.cpu().unique().tolist()
-        if len(present) == 1:
-            return self.one(h, present[0])
-        rows = [(task == t).nonzero()[:, 0].to(h.device) for t in present]
-        parts = torch.cat([self.one(h.index_select(0, r), t) for r, t in zip(rows, present)])
-        return torch.empty_like(parts).index_copy(0, torch.cat(rows), parts)
-
-    def one(self, h: torch.Tensor, task: int) -> torch.Tensor:
-        return self.layers[task](h)
-
-
-class TaskInputs(ByTask):
-    """A first layer a task."""
-
-    def __init__(self, features: int, units: int, tasks: int) -> None:
-        super().__init__([nn.Linear(features, units) for _ in range(tasks)], "inputs")
-
-
-class TaskHeads(ByTask):
-    """An output layer a task. Logits (n, outputs) of all classes: those of other tasks are -inf."""
-
-    def __init__(self, features: int, head: Head) -> None:
-        super().__init__([nn.Linear(features, len(own)) for own in head.owned], "heads")
-        self.owned, self.outputs = head.owned, head.outputs
-
-    def one(self, h: torch.Tensor, task: int) -> torch.Tensor:
-        own, narrow = self.owned[task], self.layers[task](h)
-        if own == tuple(range(self.outputs)):
-            return narrow
-        wide = narrow.new_full((len(h), self.outputs), -torch.inf)
-        return wide.index_copy(1, torch.tensor(own, device=h.device), narrow)
-
-
 class MLP(Backbone):
-    """Linear layers with ReLU between them, and dropout behind each ReLU if asked for."""
+    """Linear layers with ReLU between them, and dropout of the input and behind each ReLU if asked for."""
+
+    activation: tuple[str, type[nn.Module]] = ("relu", nn.ReLU)
+    units = 1  # in a layer, for each of its size
 
     def __init__(
         self,
@@ -85,50 +31,45 @@ class MLP(Backbone):
         init: str = "torch",
         inputs: str = "shared",
         divide_by: int = 1,
+        input_dropout: float = 0.0,
     ) -> None:
-        super().__init__()
         if inputs not in ("shared", "per_task") or (inputs == "per_task" and not sizes):
             raise Refusal(f"backbone.inputs={inputs} must be shared, or per_task with at least one of backbone.sizes.")
-        if heads not in ("shared", "per_task"):
-            raise Refusal(f"backbone.heads={heads} must be shared or per_task.")
-        if heads == "per_task" and head.mode in ("single", "multi_test"):
-            raise Refusal(
-                f"backbone.heads=per_task keeps the outputs of other tasks out of the loss, but stream.head={head.mode} has them in it. "
-                "Use stream.head=multi_train_test, or backbone.heads=shared."
-            )
-        if init not in INITIALISERS:
-            raise Refusal(f"backbone.init={init} is not known. Choose one of {', '.join(INITIALISERS)}.")
-        if not 0 <= dropout < 1:
-            raise Refusal(f"backbone.dropout={dropout} must lie in [0, 1).")
-        if any(size // divide_by < 1 for size in sizes):
-            raise Refusal(f"backbone.sizes={list(sizes)} divided among {divide_by} tasks leave layers without units. Make them wider.")
-        self.needs_task = "per_task" in (heads, inputs)
-        width = torch.Size(input_shape).numel()
-        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
-        for i, size in enumerate((size // divide_by for size in sizes), start=1):
-            layers[f"linear{i}"], layers[f"relu{i}"] = nn.Linear(width, size), nn.ReLU()
+        check_rates("dropout", [dropout])
+        check_rates("input_dropout", [input_dropout])
+        weights = initialiser(init)
+        pixels = torch.Size(input_shape).numel()
+        widths = [pixels, *(self.units * size for size in divided(sizes, divide_by, "sizes"))]
+        trunk: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+        if input_dropout:
+            trunk["input_dropout"] = nn.Dropout(input_dropout)
+        name, activation = self.activation
+        for i, (before, width) in enumerate(pairwise(widths), start=1):
+            trunk[f"linear{i}"], trunk[f"{name}{i}"] = nn.Linear(before, width), activation()
             if dropout:
-                layers[f"dropout{i}"] = nn.Dropout(dropout)
-            width = size
-        self.inputs = None
+                trunk[f"dropout{i}"] = nn.Dropout(dropout)
         if inputs == "per_task":
-            del layers["flatten"], layers["linear1"]
-            self.inputs = TaskInputs(torch.Size(input_shape).numel(), sizes[0] // divide_by, len(head.owned))
-        self.trunk = nn.Sequential(layers)
-        self.head = nn.Linear(width, head.outputs) if heads == "shared" else TaskHeads(width, head)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                INITIALISERS[init](module)
-
-    def forward(self, x: torch.Tensor, task: torch.Tensor | int | None = None) -> torch.Tensor:
-        h = self.trunk(x if self.inputs is None else self.inputs(x.flatten(1), task))
-        return self.head(h, task) if isinstance(self.head, TaskHeads) else self.head(h)
+            trunk["linear1"] = TaskInputs(pixels, widths[1], len(head.owned))
+        starts = [*(f"linear{i}" for i in range(1, len(widths))), "head"]
+        super().__init__(trunk, output_layer(widths[-1], head, heads), starts, weights)
 
 
-def glorot(layer: nn.Linear) -> None:
-    """Uniform in +-sqrt(6 / (fan_in + fan_out)), bias 0: as in the code of Lopez-Paz and Ranzato 2017."""
-    nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
+class WinnersTakeAll(nn.Module):
+    """Of each two units that follow each other, the greater keeps its value, whatever its sign, and the other is 0.
+
+    Both stay where they are equal. Gradients flow through what stays.
+    """
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        pairs = h.unflatten(1, (-1, 2))
+        return pairs.masked_fill(pairs < pairs.flip(-1), 0).flatten(1)
 
 
-INITIALISERS = {"torch": lambda layer: None, "glorot": glorot}
+class LWTA(MLP):
+    """Local winner-take-all (Srivastava et al. 2013) as in Pfülb and Gepperth 2019. ``sizes`` counts blocks, each of two units.
+
+    The papers give "2" once as the number of blocks and once as their size; the released code uses it as their size.
+    """
+
+    activation = ("winners", WinnersTakeAll)
+    units = 2

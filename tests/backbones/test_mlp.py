@@ -1,31 +1,60 @@
 """Networks have the published sizes and do what their keys say."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 import torch.nn as nn
 
-from cl_lightning.backbones import MLP
+from cl_lightning.backbones import LWTA, MLP
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
+from tests.backbones.networks import PAIRS, TEN, macs, on_meta, parameters
 
-TEN = Head("domain", 10, (tuple(range(10)),) * 20)
-PAIRS = Head("multi_train_test", 6, ((0, 1), (2, 3), (4, 5)))
+MNIST = (1, 28, 28)
+
+PUBLISHED = [
+    ("mlp_gem", MLP, (100, 100), {}, 89_610),
+    ("mlp_gem_indep", MLP, (100, 100), {"divide_by": 20}, 4_015),
+    ("mlp_gem_multimodal", MLP, (100, 100), {"inputs": "per_task"}, 1_581_110),
+    ("fc_200x2", MLP, (200,) * 2, {}, 199_210),
+    ("fc_400x2", MLP, (400,) * 2, {}, 478_410),
+    ("fc_800x2", MLP, (800,) * 2, {}, 1_276_810),
+    ("fc_200x3", MLP, (200,) * 3, {}, 239_410),
+    ("fc_400x3", MLP, (400,) * 3, {}, 638_810),
+    ("fc_800x3", MLP, (800,) * 3, {}, 1_917_610),
+    ("lwta_200x2", LWTA, (200,) * 2, {}, 478_410),
+    ("lwta_400x2", LWTA, (400,) * 2, {}, 1_276_810),
+    ("lwta_800x2", LWTA, (800,) * 2, {}, 3_833_610),
+    ("lwta_200x3", LWTA, (200,) * 3, {}, 638_810),
+    ("lwta_800x3", LWTA, (800,) * 3, {}, 6_395_210),
+    ("mlp_fg_split", MLP, (256,) * 2, {}, 269_322),
+    ("mlp_fg_fashion_ewc", MLP, (256,) * 4, {}, 400_906),
+    ("mlp_den_rcl", MLP, (312, 128), {}, 286_274),
+    ("mlp_mntdp", MLP, (1000, 1000), {}, 1_796_010),
+]
 
 
-def count(network: nn.Module) -> int:
-    return sum(p.numel() for p in network.parameters())
-
-
-@pytest.mark.parametrize(
-    ("sizes", "divide_by", "parameters"),
-    [((100, 100), 1, 89_610), ((100, 100), 20, 4_015), ((1000, 1000), 1, 1_796_010), ((200, 200), 1, 199_210), ((800,) * 3, 1, 1_917_610)],
-)
-def test_parameter_counts_are_the_published_ones(sizes: tuple, divide_by: int, parameters: int) -> None:
-    assert count(MLP((1, 28, 28), TEN, sizes, divide_by=divide_by)) == parameters
+@pytest.mark.parametrize(("make", "sizes", "options", "published"), [row[1:] for row in PUBLISHED], ids=[row[0] for row in PUBLISHED])
+def test_parameter_counts_are_the_published_ones(make: type[MLP], sizes: tuple, options: dict, published: int) -> None:
+    assert parameters(on_meta(make, MNIST, TEN, sizes, **options)) == published
 
 
 def test_twenty_narrow_networks_have_80300_parameters() -> None:
-    assert 20 * count(MLP((1, 28, 28), TEN, (100, 100), divide_by=20)) == 80_300
+    assert 20 * parameters(on_meta(MLP, MNIST, TEN, (100, 100), divide_by=20)) == 80_300
+
+
+def test_the_network_of_mntdp_has_the_three_published_modules() -> None:
+    network = on_meta(MLP, MNIST, TEN, (1000, 1000))
+    stages = network.stages()
+    assert list(stages) == ["linear1", "linear2", "head"]
+    assert [parameters(stage) for stage in stages.values()] == [785_000, 1_001_000, 10_010]
+    assert macs(network, *MNIST) == 1_794_000
+
+
+def test_parameters_have_the_names_that_checkpoints_have() -> None:
+    names = [name for name, _ in MLP(MNIST, TEN, (8,), dropout=0.5, input_dropout=0.2).named_parameters()]
+    assert names == ["trunk.linear1.weight", "trunk.linear1.bias", "head.weight", "head.bias"]
 
 
 def test_a_head_a_task_is_the_masked_slice_of_a_wide_layer() -> None:
@@ -55,32 +84,84 @@ def test_task_heads_without_a_task_are_refused() -> None:
 
 
 def test_glorot_draws_within_its_bound_and_has_no_bias() -> None:
-    layer = MLP((1, 28, 28), TEN, (100,), init="glorot").trunk.linear1
+    layer = MLP(MNIST, TEN, (100,), init="glorot").trunk.linear1
     bound = (6 / 884) ** 0.5
     assert 0.95 * bound < layer.weight.abs().max() <= bound
     assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(("init", "deviation", "bias"), [("fan_in", 250**-0.5, 0.0), ("tenth", 0.1, 0.1)])
+def test_normal_weights_are_cut_at_two_deviations(init: str, deviation: float, bias: float) -> None:
+    torch.manual_seed(0)
+    layer = MLP((1, 10, 10), TEN, (250, 400), init=init).trunk.linear2
+    assert 1.99 * deviation < layer.weight.abs().max() <= 2 * deviation
+    assert abs(layer.weight.std() / deviation - 0.8796) < 0.01  # of a unit normal cut at two deviations
+    assert torch.equal(layer.bias, torch.full((400,), bias))
+
+
+def test_input_dropout_drops_pixels_and_scales_the_rest() -> None:
+    network = MLP(MNIST, TEN, (8,), input_dropout=0.2)
+    x = network.stages()["linear1"][:2](torch.ones(50, *MNIST))
+    assert abs((x == 0).float().mean() - 0.2) < 0.01
+    assert torch.allclose(x[x != 0], torch.tensor(1.25))
+    assert torch.equal(network.eval().trunk[:2](torch.ones(2, *MNIST)), torch.ones(2, 784))
+
+
+def winners(h: list[list[float]]) -> torch.Tensor:
+    return LWTA(MNIST, TEN, (1,)).trunk.winners1(torch.tensor(h))
+
+
+def test_the_winner_of_a_block_keeps_its_value_and_its_sign() -> None:
+    assert winners([[3.0, 1.0, -2.0, -1.0]]).tolist() == [[3.0, 0.0, 0.0, -1.0]]
+
+
+def test_a_tie_keeps_both() -> None:
+    assert winners([[2.0, 2.0, -1.0, -1.0]]).tolist() == [[2.0, 2.0, -1.0, -1.0]]
+
+
+def test_gradients_flow_through_winners_alone() -> None:
+    h = torch.tensor([[3.0, 1.0, -2.0, -1.0, 5.0, 5.0]], requires_grad=True)
+    LWTA(MNIST, TEN, (1,)).trunk.winners1(h).sum().backward()
+    assert h.grad.tolist() == [[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]]
+
+
+def test_an_lwta_layer_has_one_unit_a_block_that_is_not_zero() -> None:
+    h = LWTA(MNIST, TEN, (30,)).features(torch.rand(5, *MNIST))
+    assert h.shape == (5, 60)
+    assert ((h != 0).reshape(5, 30, 2).sum(2) == 1).all()
+
+
+def test_blocks_of_a_divided_lwta_stay_whole() -> None:
+    assert LWTA(MNIST, TEN, (5,), divide_by=2).trunk.linear1.out_features == 4
+
+
+def test_an_lwta_is_not_taken_for_a_plain_mlp() -> None:
+    from cl_lightning.engine.stack import linears
+
+    assert linears(LWTA(MNIST, TEN, (64,))) == linears(MLP(MNIST, TEN, (64,), input_dropout=0.2)) == []
+    assert len(linears(MLP(MNIST, TEN, (64,)))) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"heads": "many"}, "shared or per_task"),
-        ({"dropout": 1.0}, r"\[0, 1\)"),
-        ({"init": "best"}, "not known"),
+        ({"dropout": 1.0}, r"dropout=1.0 must lie in \[0, 1\)"),
+        ({"input_dropout": -0.1}, r"input_dropout=-0.1 must lie in \[0, 1\)"),
+        ({"init": "fanin"}, "Did you mean fan_in?"),
         ({"divide_by": 200}, "without units"),
         ({"heads": "per_task", "head": Head("single", 6, PAIRS.owned)}, "multi_train_test"),
     ],
 )
 def test_impossible_networks_are_refused(options: dict, says: str) -> None:
     with pytest.raises(Refusal, match=says):
-        MLP((1, 28, 28), options.pop("head", PAIRS), (100, 100), **options)
+        MLP(MNIST, options.pop("head", PAIRS), (100, 100), **options)
 
 
-def test_an_input_layer_a_task_has_the_published_size_and_is_chosen_row_by_row() -> None:
-    assert count(MLP((1, 28, 28), TEN, (100, 100), inputs="per_task")) == 1_581_110
+def test_an_input_layer_a_task_is_chosen_row_by_row() -> None:
     network, x, task = MLP((1, 4, 4), PAIRS, (8,), inputs="per_task"), torch.rand(9, 1, 4, 4), torch.tensor([0, 1, 2] * 3)
     mixed = network(x, task)
     for t in range(3):
         assert torch.allclose(mixed[task == t], network(x[task == t], t), atol=1e-6)
     network(x[:2], 1).sum().backward()
-    assert [layer.weight.grad is None for layer in network.inputs.layers] == [True, False, True]
+    assert [layer.weight.grad is None for layer in network.trunk.linear1.layers] == [True, False, True]

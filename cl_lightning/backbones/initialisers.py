@@ -1,0 +1,65 @@
+"""How weights of linear and convolutional layers begin. Draws are those of torch's default generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn as nn
+
+from cl_lightning.errors import Refusal, nearest
+
+Layer = nn.Linear | nn.Conv2d
+
+
+def initialise(network: nn.Module, initialiser: Callable[[Layer], None]) -> None:
+    """Draw the weights of all its layers anew."""
+    for layer in (module for module in network.modules() if isinstance(module, Layer)):
+        initialiser(layer)
+
+
+def initialiser(name: str) -> Callable[[Layer], None]:
+    if name not in INITIALISERS:
+        raise Refusal(f"backbone.init={name} is not known.{nearest(name, INITIALISERS)}")
+    return INITIALISERS[name]
+
+
+def glorot(layer: Layer) -> None:
+    """Uniform in +-sqrt(6 / (fan_in + fan_out)), bias 0: as in the code of Lopez-Paz and Ranzato 2017."""
+    nn.init.xavier_uniform_(layer.weight)
+    zero_bias(layer)
+
+
+def fan_in(layer: Layer) -> None:
+    """Normal with deviation 1/sqrt(fan_in), bias 0: the fully connected networks of Pfülb and Gepperth 2019.
+
+    Their code scales the third hidden layer by its own width instead of by that of its input, which is the same number only where
+    the two are equal. Here it is the input's width in every layer.
+    """
+    cut_normal(layer, layer.weight[0].numel() ** -0.5)
+    zero_bias(layer)
+
+
+def tenth(layer: Layer) -> None:
+    """Normal with deviation 0.1, bias 0.1: the EWC network of Pfülb and Gepperth 2019."""
+    cut_normal(layer, 0.1)
+    if layer.bias is not None:
+        nn.init.constant_(layer.bias, 0.1)
+
+
+def tenth_unbiased(layer: Layer) -> None:
+    """Normal with deviation 0.1, bias 0: the convolutional network of Pfülb and Gepperth 2019."""
+    cut_normal(layer, 0.1)
+    zero_bias(layer)
+
+
+def cut_normal(layer: Layer, deviation: float) -> None:
+    """Draws beyond two deviations are drawn again. ``deviation`` is that of the uncut normal."""
+    nn.init.trunc_normal_(layer.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+
+
+def zero_bias(layer: Layer) -> None:
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+INITIALISERS: dict[str, Callable[[Layer], None]] = {"torch": lambda layer: None, "glorot": glorot, "fan_in": fan_in, "tenth": tenth}
