@@ -18,6 +18,8 @@ import torch.nn.functional as F
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from cl_lightning.backbones import Backbone, ResNet
+from cl_lightning.data.task import Head
 from cl_lightning.randomness import rng
 from cl_lightning.runs import conf_dir
 
@@ -71,7 +73,7 @@ def fit(images: torch.Tensor | list[torch.Tensor]) -> torch.Tensor:
     return small[:, :, top : top + SIDE, left : left + SIDE].expand(-1, 3, -1, -1)
 
 
-def train(task: Examples, epochs: int, patience: int, batch_size: int = 32) -> tuple[nn.Module, float]:
+def train(task: Examples, epochs: int, patience: int, batch_size: int = 32) -> tuple[Backbone, float]:
     """A network as it was after its best validation epoch, and its test accuracy."""
     torch.manual_seed(0)
     net, (x, y), generator = network(task.classes), task.train, rng("order")
@@ -90,7 +92,7 @@ def train(task: Examples, epochs: int, patience: int, batch_size: int = 32) -> t
     return net, accuracy(net, *task.test)
 
 
-def with_frozen_trunk(net: nn.Module, task: Examples, epochs: int = 100) -> float:
+def with_frozen_trunk(net: Backbone, task: Examples, epochs: int = 100) -> float:
     """Test accuracy of a new head on the trunk of ``net``."""
     parts = {split: (features(net, part[0]), part[1]) for split, part in vars(task).items() if split != "classes"}
     torch.manual_seed(0)
@@ -116,9 +118,9 @@ def accuracy(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 @torch.no_grad()
-def features(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+def features(net: Backbone, x: torch.Tensor) -> torch.Tensor:
     net.eval()
-    return torch.cat([net.features(part) for part in x.split(250)])  # type: ignore[operator]
+    return torch.cat([net.features(part) for part in x.split(250)])
 
 
 def seconds_to_draw(name: str) -> str:
@@ -128,7 +130,7 @@ def seconds_to_draw(name: str) -> str:
     return f"{time.perf_counter() - began:.1f} for {n}"
 
 
-def learnable(name: str, epochs: int = 12) -> tuple[nn.Module, float]:
+def learnable(name: str, epochs: int = 12) -> tuple[Backbone, float]:
     return train(examples(name, min(4000, sources()[name].train)), epochs, patience=3)
 
 
@@ -158,7 +160,7 @@ def main() -> None:
                 print(transfer(trunks[trunk], trunk, name), flush=True)
 
 
-def transfer(trunk: nn.Module, of: str, name: str) -> str:
+def transfer(trunk: Backbone, of: str, name: str) -> str:
     task = examples(name, 400, classes=10, shift=1, seed=1)
     _, scratch = train(task, epochs=60, patience=60)
     frozen = with_frozen_trunk(trunk, task)
@@ -168,36 +170,9 @@ def transfer(trunk: nn.Module, of: str, name: str) -> str:
     return f"| {of} | {name} | {scratch:.3f} | {frozen:.3f} | {frozen - scratch:+.3f} | {promised}{'' if met else ' (missed)'} |"
 
 
-class Block(nn.Module):
-    """The basic block of He et al. 2016."""
-
-    def __init__(self, width: int, stride: int) -> None:
-        super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
-        self.second = nn.Sequential(nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width))
-        project = nn.Sequential(nn.Conv2d(width, width, 1, stride, bias=False), nn.BatchNorm2d(width))
-        self.shortcut = nn.Identity() if stride == 1 else project
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.second(self.first(x)) + self.shortcut(x))
-
-
-class Network(nn.Module):
-    """The residual network of Veniat et al. 2021 (table 8), narrower."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        stem = nn.Sequential(nn.Conv2d(3, WIDTH, 3, 1, 1, bias=False), nn.BatchNorm2d(WIDTH), nn.ReLU())
-        blocks = [Block(WIDTH, stride) for stride in (1, 1, 2, 1, 2, 1, 2, 1)]
-        self.features = nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.head = nn.Linear(WIDTH, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.features(x))
-
-
-def network(classes: int) -> nn.Module:
-    return Network(classes).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+def network(classes: int) -> Backbone:
+    head = Head("single", classes, (tuple(range(classes)),))
+    return ResNet((3, SIDE, SIDE), head, width=WIDTH, channels_last=True)
 
 
 if __name__ == "__main__":
