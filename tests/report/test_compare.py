@@ -23,7 +23,7 @@ def result(folder: Path, learner: str, seed: int, acc: float, fingerprint: str =
     }
     content = {
         "name": "gem_rotations", "learner": learner, "seed": seed, "fingerprint": fingerprint,
-        "config": {"seed": seed, "trainer": trainer, "stream": {"tasks": 20, "n_train": 1000, "n_test": None}, "backbone": {"sizes": [100, 100]},
+        "config": {"seed": seed, "trainer": trainer, "stream": {"source": "mnist", "tasks": 20, "n_train": 1000, "n_test": None}, "backbone": {"sizes": [100, 100]},
                    "learner": {"memories": 256, "total": None, "margin": 0.5}, "data": {"sources": {"mnist": {"_target_": "a.hub.ParquetImages"}}}},
         "metrics": {"average_accuracy": acc, "backward_transfer": bwt, "forward_transfer": None, "forgetting_from_best": None},
         "costs": [{"seconds": {"train": 5.0, "cpu": 4.0}}, {"seconds": {"train": 5.0, "cpu": 3.0}}],
