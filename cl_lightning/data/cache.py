@@ -47,6 +47,11 @@ class Pool:
         self._parts = (x, y)
 
     @property
+    def shape(self) -> torch.Size:
+        """Of an image: no secret."""
+        return self._parts[0].shape[1:]
+
+    @property
     def x(self) -> torch.Tensor:
         not_for_learners("pool")
         return self._parts[0]
@@ -70,7 +75,7 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        channels, height, width = self.train.x.shape[1:]
+        channels, height, width = self.train.shape
         return channels, height, width
 
     @property

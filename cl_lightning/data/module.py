@@ -11,7 +11,7 @@ import torch
 
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.stream import Stream
-from cl_lightning.data.task import Batch, Block, Blocks, Task
+from cl_lightning.data.task import Batch, Block, Blocks, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import ProtocolError
 
@@ -54,13 +54,15 @@ class StreamDataModule(pl.LightningDataModule):
         if not failed:
             lease.end(to)
 
+    def prepare(self, split: Split) -> None:
+        """Look up what augmentation needs to know of the tasks that are trained on."""
+        for task in split.task.unique().tolist() if self.stream.show.augments else ():
+            self._black[task] = self.stream.black(task)
+
     def replay(self, blocks: Blocks, phase: int) -> None:
         """Set the mini-batches of the next phase, the ``phase``-th of the open task. In a single pass there is one, on each example
         as often as the protocol has passes, in the stream's order first."""
         self.blocks = blocks
-        if self.stream.show.augments:
-            for task in blocks.split.task.unique().tolist():
-                self._black[task] = self.stream.black(task)
         if self.passes is None or self.task is None:
             return
         task, remedy = self.task, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass."

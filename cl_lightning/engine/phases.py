@@ -236,6 +236,7 @@ class Engine:
         if inside is not None:
             blocks.first = inside["step"]
             print(f"resumed at step {inside['step']} of {place['where']}, phase {place['index']}", file=sys.stderr)
+        self.data.prepare(blocks.split)
         with running(learner, "learn"):
             self.data.replay(blocks, place["index"])
         learner.trying = nn.ModuleList(c.network for c in candidates)

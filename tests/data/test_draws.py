@@ -1,0 +1,135 @@
+"""Which images a task gets: balanced, disjoint, from fixed pools, and what happens where there are too few."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cl_lightning.data.cache import Images, Pool
+from cl_lightning.data.draws import Sizes
+from cl_lightning.data.sequence import sequence
+from cl_lightning.errors import Refusal
+from tests import toys
+
+
+def numbered(train: int, test: int, classes: int = 10, name: str = "cifar10") -> Images:
+    """Images of one pixel: enough to count."""
+    pools = []
+    for count in (train, test):
+        y = torch.arange(count * classes) % classes
+        pools.append(Pool(torch.zeros(len(y), 1, 1, 1, dtype=torch.uint8), y))
+    return Images(name, tuple("abcdefghij"[:classes]), *pools, digest=name)
+
+
+CIFAR10 = numbered(5000, 1000)
+HELD_OUT = {"cifar10": 500}
+
+
+def transfer(seed: int = 0, **last: object):
+    """The first and the last task of the CTrL benchmark's S-."""
+    tasks = [
+        {"source": "cifar10", "classes": 10, "n_train": 4000, "n_val": 2000},
+        {"source": "cifar10", "like": 0, "n_train": 400, "n_val": 200, **last},
+    ]
+    return sequence({"cifar10": CIFAR10}, seed, tasks, test_per_class=1000, held_out=HELD_OUT)
+
+
+def test_sizes_are_totals_and_every_class_has_its_equal_part() -> None:
+    s = transfer()
+    for index, (train, val) in enumerate([(400, 200), (40, 20)]):
+        recipe = s.recipe(index)
+        for rows, pool, count in (
+            (recipe.train, CIFAR10.train, train),
+            (recipe.val, CIFAR10.train, val),
+            (recipe.test, CIFAR10.test, 1000),
+        ):
+            assert pool.y[rows].bincount().tolist() == [count] * 10
+            assert len(rows.unique()) == len(rows)
+
+
+def test_examples_lie_class_after_class_in_the_order_of_their_labels() -> None:
+    s = transfer()
+    assert s.task(0).train.y.tolist() == [label for label in range(10) for _ in range(400)]
+    assert s.test(0).y.tolist() == [label for label in range(10) for _ in range(1000)]
+
+
+def test_the_last_task_draws_afresh_so_that_a_tenth_of_it_was_in_the_first() -> None:
+    shares = []
+    for seed in range(10):
+        first, last = (set(transfer(seed).recipe(index).train.tolist()) for index in range(2))
+        shares.append(len(first & last) / len(last))
+    assert abs(sum(shares) / len(shares) - 400 / 4500) < 0.01
+    assert all(0.06 <= share <= 0.12 for share in shares)
+
+
+def test_test_images_of_first_and_last_task_are_the_same() -> None:
+    s = transfer()
+    assert torch.equal(s.recipe(0).test, s.recipe(1).test)
+
+
+def test_the_pool_that_is_held_out_for_validation_is_the_same_for_all_tasks_and_seeds() -> None:
+    every = [transfer(seed).recipe(index) for seed in range(6) for index in range(2)]
+    val = torch.cat([recipe.val for recipe in every]).unique()
+    assert len(val) <= 5000
+    assert not torch.isin(torch.cat([recipe.train for recipe in every]), val).any()
+
+
+def test_classes_come_in_another_order_with_another_seed_and_the_last_task_keeps_it() -> None:
+    orders = {transfer(seed).recipe(0).classes for seed in range(5)}
+    assert len(orders) == 5
+    assert transfer().recipe(1).classes == transfer().recipe(0).classes
+
+
+def test_shifted_labels_are_one_higher_and_permuted_ones_a_permutation() -> None:
+    order = transfer().recipe(0).classes
+    assert transfer(labels="shift").recipe(1).classes == (order[-1], *order[:-1])
+    permuted = transfer(labels="permute").recipe(1).classes
+    assert permuted != order
+    assert sorted(permuted) == sorted(order)
+
+
+def test_what_a_source_cannot_fill_is_taken_whole_and_reported() -> None:
+    small = numbered(50, 7)
+    tasks = [{"source": "cifar10", "classes": 5, "n_train": 500, "n_val": 250}]
+    with pytest.raises(Refusal, match=r"100 examples of class \d .* but 30 are there.*stream\.on_shortage=shrink"):
+        sequence({"cifar10": small}, 0, tasks, held_out=HELD_OUT).recipe(0)
+    described = sequence({"cifar10": small}, 0, tasks, held_out=HELD_OUT, on_shortage="shrink").describe()[0]
+    assert (described["n_train"], described["n_val"], described["n_test"]) == (5 * 30, 5 * 20, 5 * 7)
+    assert described["asked"] == {"n_train": 500, "n_val": 250}
+
+
+def test_the_test_cap_takes_what_there_is_of_each_class() -> None:
+    y = torch.tensor([0] * 980 + [1] * 1135)
+    uneven = Images("mnist", ("0", "1"), CIFAR10.train, Pool(torch.zeros(len(y), 1, 1, 1, dtype=torch.uint8), y), "uneven")
+    s = sequence({"mnist": uneven}, 0, [{"source": "mnist", "n_train": 20}], test_per_class=1000)
+    assert s.test(0).y.bincount().tolist() == [980, 1000]
+
+
+@given(
+    n_train=st.integers(1, 9),
+    n_val=st.integers(0, 4),
+    balanced=st.booleans(),
+    held_out=st.sampled_from([None, 5, 50]),
+    seed=st.integers(0, 5),
+)
+@settings(max_examples=60, deadline=None)
+def test_training_and_validation_never_meet_and_sizes_are_those_asked_for(n_train, n_val, balanced, held_out, seed) -> None:
+    images, classes = toys.images(n=200), [2, 0, 3]
+    sizes = Sizes(3 * n_train, 3 * n_val, 6, balanced, held_out=held_out if balanced else None)
+    drawn = sizes.draw(images, classes, lambda purpose: (seed, purpose))
+    assert (len(drawn.train), len(drawn.val), len(drawn.test), drawn.asked) == (3 * n_train, 3 * n_val, 6, {})
+    assert len(torch.cat([drawn.train, drawn.val]).unique()) == 3 * (n_train + n_val)
+    assert set(images.train.y[drawn.train].tolist()) <= set(classes)
+
+
+def test_a_total_that_classes_cannot_share_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"stream\.n_train=401 cannot be shared equally by 10 classes"):
+        transfer(n_train=401).recipe(1)
+
+
+def test_unbalanced_draws_shrink_training_and_validation_alike() -> None:
+    drawn = Sizes(300, 100, 999, on_shortage="shrink").draw(toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose))
+    assert (len(drawn.train), len(drawn.val), len(drawn.test)) == (150, 50, 100)
+    assert drawn.asked == {"n_train": 300, "n_val": 100, "n_test": 999}

@@ -1,0 +1,194 @@
+"""How images reach a learner: shapes, values, normalisation, augmentation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.show import Show, formed, recoloured, statistics
+from cl_lightning.data.task import Block, Blocks
+from cl_lightning.errors import Refusal
+from cl_lightning.randomness import rng
+from tests import toys
+
+BYTES = torch.randint(256, (5, 1, 28, 28), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+BLACK = torch.zeros(1, 1)
+
+
+def stream(**show: object):
+    return toys.stream(show=Show(**show))
+
+
+# ---- shapes --------------------------------------------------------------------------------------------------------
+
+
+def test_images_are_enlarged_bilinearly_and_cut_to_whole_grey_levels() -> None:
+    made = formed(BYTES, (1, 32, 32), "scale")
+    expected = torch.nn.functional.interpolate(BYTES.float(), (32, 32), mode="bilinear", align_corners=False)
+    assert (made.int() - expected.floor().int()).abs().max() <= 1  # the two kernels add in another order
+    assert (made == expected.floor()).float().mean() > 0.95
+
+
+def test_padding_keeps_every_pixel_and_puts_black_around() -> None:
+    made = formed(BYTES, (3, 32, 32), "pad")
+    assert all(torch.equal(made[:, c, 2:30, 2:30], BYTES[:, 0]) for c in range(3))
+    assert made.float().sum() == 3 * BYTES.float().sum()
+
+
+def test_colours_become_their_luminance() -> None:
+    colour = torch.randint(256, (3, 9, 9), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+    grey = formed(colour[None], (1, 9, 9), "scale")[0, 0]
+    expected = torch.from_numpy(__import__("numpy").array(Image.fromarray(colour.permute(1, 2, 0).numpy()).convert("L")))
+    assert (grey.int() - expected.int()).abs().max() <= 1
+
+
+def test_a_network_gets_the_shape_that_is_asked_for() -> None:
+    s = stream(shape=[3, 8, 8], fit="pad")
+    assert s.shape == (3, 8, 8)
+    assert s.task(0).train.x.shape[1:] == s.test(0).x.shape[1:] == s.closed(0).train.x.shape[1:] == (3, 8, 8)
+
+
+# ---- values --------------------------------------------------------------------------------------------------------
+
+
+def test_values_lie_between_black_and_white() -> None:
+    plain, moved = stream().task(0).train.x, stream(values=[-1, 1]).task(0).train.x
+    assert torch.allclose(moved, plain * 2 - 1)
+
+
+def test_a_background_takes_the_colour_and_white_stays_white() -> None:
+    x = torch.tensor([0.0, 0.5, 1.0]).expand(1, 3, 1, 3)
+    red = recoloured(x, (255, 0, 0))
+    assert red[0, 0].tolist() == [[1.0, 1.0, 1.0]]
+    assert red[0, 1].tolist() == red[0, 2].tolist() == [[0.0, 0.5, 1.0]]
+
+
+def test_each_task_is_normalised_by_its_own_training_images_for_ever() -> None:
+    s = stream(normalise=True)
+    for index in range(3):
+        train = s.task(index).train.x
+        assert train.mean().abs() < 1e-5
+        assert (train.std() - 1).abs() < 1e-4
+    plain = toys.stream()
+    mean, deviation = plain.task(1).train.x.mean(), plain.task(1).train.x.std()
+    assert torch.allclose(s.test(1).x, (plain.test(1).x - mean) / deviation, atol=1e-5)
+    assert torch.allclose(s.task(1).val.x, (plain.task(1).val.x - mean) / deviation, atol=1e-5)
+
+
+def test_a_constant_channel_is_not_blown_up() -> None:
+    x = torch.rand(4, 3, 5, 5)
+    x[:, 1] = 1.0
+    mean, deviation = statistics(x)
+    assert mean[1] == deviation[1] == 1
+    assert deviation[0] == pytest.approx(x[:, 0].std().item(), rel=1e-5)
+
+
+# ---- augmentation --------------------------------------------------------------------------------------------------
+
+
+@given(crop=st.integers(0, 3), flip=st.booleans(), seed=st.integers(0, 10))
+@settings(max_examples=30, deadline=None)
+def test_an_augmented_image_is_a_window_of_the_padded_one_perhaps_mirrored(crop: int, flip: bool, seed: int) -> None:
+    x = torch.rand(6, 2, 5, 4) + 1
+    black = torch.tensor([[0.25, 0.5]])
+    made = Show(flip=flip, crop=crop).augmented(x, black, rng(seed))
+    wide = black[:, :, None, None].expand(6, 2, 5 + 2 * crop, 4 + 2 * crop).clone()
+    wide[:, :, crop : crop + 5, crop : crop + 4] = x
+    for image, around in zip(made, wide):
+        windows = [around[:, i : i + 5, j : j + 4] for i in range(2 * crop + 1) for j in range(2 * crop + 1)]
+        mirrored = [around.flip(-1)[:, i : i + 5, j : j + 4] for i in range(2 * crop + 1) for j in range(2 * crop + 1)]
+        assert any(torch.equal(image, window) for window in windows + mirrored * flip)
+
+
+def test_half_of_the_images_are_flipped_and_all_windows_come() -> None:
+    x = torch.arange(4.0).reshape(1, 1, 2, 2).expand(4000, 1, 2, 2)
+    flipped = Show(flip=True).augmented(x, BLACK, rng(0))[:, 0, 0, 0] == 1
+    assert 0.45 < flipped.float().mean() < 0.55
+    assert len({tuple(image.flatten().tolist()) for image in Show(crop=1).augmented(x, BLACK, rng(0))}) == 9
+
+
+def augmented_block(s, step: int = 0) -> Block:
+    data = StreamDataModule(s)
+    with data.open(1) as task:
+        data.prepare(task.train)
+        data.replay(Blocks(task.train, (0, "task1", 0), 10, 2, 4, first=step), 0)
+        block = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
+        block = Block([replace(batch, x=batch.x.clone(), y=batch.y.clone(), task=batch.task.clone()) for batch in block.batches])
+    return block
+
+
+def test_augmentation_is_a_function_of_the_step_and_new_at_each() -> None:
+    s = stream(flip=True, crop=2)
+    one, again, later = augmented_block(s), augmented_block(s), augmented_block(s, step=2)
+    assert all(torch.equal(a.x, b.x) for a, b in zip(one.batches, again.batches))
+    assert torch.equal(one.batches[2].x, later.batches[0].x)
+    assert not torch.equal(one.batches[0].x, augmented_block(stream()).batches[0].x)
+    first, second = ({tuple(x.flatten().tolist()) for b in augmented_block(s, step).batches for x in b.x} for step in (0, 6))
+    assert first != second  # the two epochs
+
+
+def test_what_comes_in_at_the_border_is_black_as_the_task_sees_it() -> None:
+    s = stream(normalise=True, crop=6)  # windows that show nothing of the image are among 13 x 13
+    black = -s.statistics(1)[0] / s.statistics(1)[1]
+    corners = torch.cat([b.x[:, 0, 0, 0] for b in augmented_block(s).batches])
+    assert (corners == black).float().mean() > 0.3
+
+
+def test_the_meta_device_can_augment() -> None:
+    data = StreamDataModule(stream(flip=True, crop=1))
+    with data.open(0) as task:
+        data.replay(Blocks(task.train, (0, "task0", 0), 10, 1, 2), 0)
+        block = next(iter(data.train_dataloader())).to(torch.device("meta"))
+        assert data.on_after_batch_transfer(block, 0).batches[0].x.is_meta
+
+
+def test_validation_copies_are_made_once_beside_their_image() -> None:
+    s, plain = stream(flip=True, crop=1, val_copies=4), toys.stream()
+    with_copies = s.task(0).val
+    assert len(with_copies) == 5 * len(plain.task(0).val)
+    assert torch.equal(with_copies.x[::5], plain.task(0).val.x)
+    assert torch.equal(with_copies.y, plain.task(0).val.y.repeat_interleave(5))
+    assert torch.equal(with_copies.x, s.task(0).val.x)
+    assert not torch.equal(with_copies.x[1::5], with_copies.x[::5])
+    assert len(s.task(0).train) == len(plain.task(0).train)
+    assert len(s.test(0)) == len(plain.test(0))
+
+
+def test_an_augmented_batch_is_lent_like_the_others() -> None:
+    from cl_lightning.learners import Finetune
+    from cl_lightning.protocol import ProtocolError
+
+    class Keeps(Finetune):
+        def loss(self, c, batch):
+            self.kept = batch.x
+            return super().loss(c, batch)
+
+    s = stream(flip=True)
+    with pytest.raises(ProtocolError, match=r"self\.kept"):
+        toys.learn(Keeps(build=toys.builder(s), seed=0), s)
+
+
+@pytest.mark.parametrize(
+    ("show", "says"),
+    [
+        ({"shape": [2, 8, 8]}, "channels 1 or 3"),
+        ({"fit": "crop"}, "must be one of scale, pad"),
+        ({"values": [1, 0]}, "the first the smaller"),
+        ({"val_copies": 2}, "neither stream.show.flip nor .crop"),
+        ({"crop": -1}, "at least 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(show: dict, says: str) -> None:
+    with pytest.raises(Refusal, match=says):
+        Show(**show)
+
+
+def test_padding_to_less_is_refused() -> None:
+    with pytest.raises(Refusal, match="fit=scale"):
+        formed(BYTES, (1, 20, 20), "pad")
