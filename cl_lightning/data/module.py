@@ -25,7 +25,7 @@ class StreamDataModule(pl.LightningDataModule):
         self.task: Task | None = None
         self.blocks: Blocks | None = None
         self._lease = Lease()
-        self._black = torch.zeros(len(stream), stream.shape[0])  # by task: what black pixels are there
+        self._black = torch.empty(0)  # (tasks, channels) what black pixels are there
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -56,8 +56,10 @@ class StreamDataModule(pl.LightningDataModule):
 
     def prepare(self, split: Split) -> None:
         """Look up what augmentation needs to know of the tasks that are trained on."""
-        for task in split.task.unique().tolist() if self.stream.show.augments else ():
-            self._black[task] = self.stream.black(task)
+        if self.stream.show.augments:
+            self._black = torch.zeros(len(self.stream), self.stream.shape[0])
+            for task in split.task.unique().tolist():
+                self._black[task] = self.stream.black(task)
 
     def replay(self, blocks: Blocks, phase: int) -> None:
         """Set the mini-batches of the next phase, the ``phase``-th of the open task. In a single pass there is one, on each example

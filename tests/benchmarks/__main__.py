@@ -30,7 +30,7 @@ from cl_lightning.journal import Journal
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.protocol import Grants
 from tests.benchmarks import bare, learners
-from tests.benchmarks.engine import HEAD, MLP, examples, interleaved, lock_step
+from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
 
 
 @dataclass
@@ -61,6 +61,22 @@ def training(candidates: int, batch_size: int, optimizer: str, at_most: float | 
         ours = partial(lock_step, split, candidates, Path(folder), **settings)
         mine, default, fused = interleaved(ours, partial(loops, False), partial(loops, True), repeats=repeats)
     work = f"{candidates} candidate{'s in lock-step' * (candidates > 1)}, batch {batch_size}, {optimizer}" + ", not stacked" * (not stack)
+    return Row(work, mine / default, at_most, fused=mine / fused)
+
+
+def residual(candidates: int, at_most: float, repeats: int) -> Row:
+    """A residual network of width 16 in channels_last, against a loop in PyTorch's default layout."""
+    split = examples(64 * 8, shape=(3, 32, 32))
+
+    def loops(fused: bool) -> None:
+        for i in range(candidates):
+            network = a_resnet(channels_last=False)
+            bare.train(network, bare.optimizer("adam", network, 1e-3 * (1 + i / 10), fused), split.x, split.y, 64, 1)
+
+    with tempfile.TemporaryDirectory() as folder:
+        ours = partial(lock_step, split, candidates, Path(folder), a_resnet, max_epochs=1, batch_size=64, optimizer="adam")
+        mine, default, fused = interleaved(ours, partial(loops, False), partial(loops, True), repeats=repeats)
+    work = f"ResNet of width 16, {candidates} candidate{'s in lock-step' * (candidates > 1)}, batch 64, adam"
     return Row(work, mine / default, at_most, fused=mine / fused)
 
 
@@ -118,7 +134,7 @@ def checkpoint(repeats: int) -> Row:
     candidates = [Candidate("", build())]
     with tempfile.TemporaryDirectory() as folder:
         settings = Training(batch_size=10, optimizer="sgd", block=1, checkpoint_minutes=0, stack=False)
-        engine = Engine(StreamDataModule([0]), Journal(Path(folder)), settings)  # type: ignore[arg-type]
+        engine = Engine(StreamDataModule(NO_STREAM), Journal(Path(folder)), settings)
         saving = clocked(InsideCheckpoints.on_train_batch_end, held_up, before=engine.journal.settle)  # nothing left of the one before
         with patch.object(InsideCheckpoints, "on_train_batch_end", saving), patch.object(torch, "save", clocked(torch.save, written)):
             engine.fit(learner, Phase(candidates), candidates, task, {"where": "benchmark", "index": 0, "first": 0}, {})
@@ -171,6 +187,8 @@ def main() -> None:
         training(1, 10, "adam", None, n, stack=False),
         training(1, 64, "sgd", None, n, stack=False),
         training(8, 10, "adam", None, n, stack=False),
+        residual(1, 1.0, n),
+        residual(8, 0.85, min(n, 5)),
         *of_learners(n),
         evaluation(n),
         *default_run(n),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
-from cl_lightning.backbones import MLP
+from cl_lightning.backbones import MLP, Backbone, ResNet
 from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.show import PLAIN
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine.phases import Engine
 from cl_lightning.engine.settings import Training
@@ -21,18 +23,29 @@ from cl_lightning.learners import Finetune, Phase
 HEAD = Head("domain", 10, (tuple(range(10)),))
 
 
-def examples(n: int, seed: int = 0) -> Split:
+NO_STREAM: Any = SimpleNamespace(show=PLAIN)  # examples are handed over
+
+
+def examples(n: int, seed: int = 0, shape: Sequence[int] = (1, 28, 28)) -> Split:
     generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(n, 1, 28, 28, generator=generator)
+    x = torch.rand(n, *shape, generator=generator)
     return Split(x, torch.randint(10, (n,), generator=generator), torch.zeros(n, dtype=torch.int64))
 
 
-def lock_step(split: Split, candidates: int, folder: Path, **settings) -> None:
+def an_mlp() -> Backbone:
+    return MLP((1, 28, 28), HEAD, (100, 100))
+
+
+def a_resnet(channels_last: bool = True) -> Backbone:
+    return ResNet((3, 32, 32), HEAD, width=16, channels_last=channels_last)
+
+
+def lock_step(split: Split, candidates: int, folder: Path, build: Callable[[], Backbone] = an_mlp, **settings) -> None:
     """Train so many finetune candidates on one task, through Lightning."""
     training = Training(**settings)
-    learner = Finetune(partial(MLP, (1, 28, 28), HEAD, (100, 100)), grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
+    learner = Finetune(build, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
-    engine = Engine(StreamDataModule(None), Journal(folder), training)  # type: ignore[arg-type]
+    engine = Engine(StreamDataModule(NO_STREAM), Journal(folder), training)
     found = learner.candidates(task)
     engine.fit(learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {}).finish()
 
