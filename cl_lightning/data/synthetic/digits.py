@@ -49,8 +49,8 @@ class Digits(Drawn):
         distance = look(fields[font, labels][:, None], grid(theta, SIDE))[:, 0]
         drawn = ink(distance, draws.uniform(-0.035, 0.06, 1, 1), draws.uniform(0.02, 0.05, 1, 1))
         drawn = torch.maximum(drawn, stray_stroke(draws, SIDE))
-        drawn = drawn * draws.uniform(0.25, 1.0, 1, 1)
-        return to_bytes(drawn + draws.normal(SIDE, SIDE) * draws.uniform(0.02, 0.25, 1, 1))[:, None]
+        drawn = drawn * draws.uniform(0.28, 1.0, 1, 1)
+        return to_bytes(drawn + draws.normal(SIDE, SIDE) * draws.uniform(0.02, 0.23, 1, 1))[:, None]
 
 
 @dataclass(frozen=True)
