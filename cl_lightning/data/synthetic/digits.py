@@ -49,8 +49,8 @@ class Digits(Drawn):
         distance = look(fields[font, labels][:, None], grid(theta, SIDE))[:, 0]
         drawn = ink(distance, draws.uniform(-0.035, 0.06, 1, 1), draws.uniform(0.02, 0.05, 1, 1))
         drawn = torch.maximum(drawn, stray_stroke(draws, SIDE))
-        drawn = drawn * draws.uniform(0.25, 1.0, 1, 1)
-        return to_bytes(drawn + draws.normal(SIDE, SIDE) * draws.uniform(0.02, 0.25, 1, 1))[:, None]
+        drawn = drawn * draws.uniform(0.28, 1.0, 1, 1)
+        return to_bytes(drawn + draws.normal(SIDE, SIDE) * draws.uniform(0.02, 0.23, 1, 1))[:, None]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class StreetDigits(Drawn):
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields, side = Draws(len(labels), generator), glyph_fields(DIGITS, FONTS[:5]), 32
         font, angle, shear = draws.pick(len(fields)), draws.uniform(-0.08, 0.08), draws.uniform(-0.1, 0.1)
-        width, height, down = draws.uniform(0.9, 1.1), draws.uniform(0.85, 1.0), draws.uniform(-0.1, 0.1)
+        width, height, down = draws.uniform(0.9, 1.2), draws.uniform(0.85, 1.1), draws.uniform(-0.1, 0.1)
         right, pitch = draws.uniform(-0.08, 0.08), draws.uniform(1.1, 1.3)
         offset, softness = draws.uniform(-0.02, 0.06, 1, 1, 1), draws.uniform(0.03, 0.07, 1, 1, 1)
         cover = torch.zeros(len(labels), 1, side, side)
@@ -117,11 +117,11 @@ class StreetDigits(Drawn):
             there = 1.0 if place == 0 else draws.chance(0.5, 1, 1, 1)
             cover = torch.maximum(cover, there * ink(look(fields[font, digit][:, None], grid(theta, side)), offset, softness))
         wall = 0.05 + 0.35 * any_colour(draws)
-        paint = wall + draws.uniform(0.15, 0.8, 1, 1, 1) * (0.6 + 0.4 * any_colour(draws))
+        paint = wall + draws.uniform(0.08, 0.65, 1, 1, 1) * (0.6 + 0.4 * any_colour(draws))
         picture = over(wall + draws.clouds(3, 3, side) * 0.08 + draws.clouds(1, 8, side) * 0.04, cover, paint)
         picture = picture * (1 + draws.clouds(1, 2, side) * 0.15)
         picture = torch.where(draws.chance(0.1, 1, 1, 1) > 0, 1 - picture, picture)
-        return to_bytes(picture + draws.normal(3, side, side) * draws.uniform(0.01, 0.06, 1, 1, 1))
+        return to_bytes(picture + draws.normal(3, side, side) * draws.uniform(0.02, 0.12, 1, 1, 1))
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Objects(Drawn):
         seen = fields[labels, draws.pick(fields.shape[1])]
         theta = pose(draws, turn=0.25, smallest=1.45, largest=0.95, shift=0.22)
         distance = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
-        hazy = torch.lerp(canvas, paint(draws, canvas, distance, vivid(draws, canvas, itself)), draws.uniform(0.25, 1, 1, 1, 1))
+        hazy = torch.lerp(canvas, paint(draws, canvas, distance, vivid(draws, canvas, itself)), draws.uniform(0.45, 1, 1, 1, 1))
         canvas = fragment(draws, hazy, fields.flatten(0, 1), probability=0.35)
         return photograph(draws, canvas, noise=0.08)
 
