@@ -7,9 +7,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
+from cl_lightning.data.streams import FIRST_TASKS, PERMUTED_TASKS
 from cl_lightning.data.task import HEAD_MODES
 from cl_lightning.errors import Refusal
+from cl_lightning.experiment import build_stream
 from cl_lightning.report.help import GROUPS, first_comment
 from cl_lightning.runs import conf_dir
 from tests.commands import configure, run
@@ -69,3 +72,49 @@ SENSIBLE = [
 @pytest.mark.parametrize(("heads", "head"), SENSIBLE)
 def test_every_head_mode_runs_that_makes_sense(heads: str, head: str, tmp_path: Path) -> None:
     assert run(tmp_path, f"stream.head={head}", f"backbone.heads={heads}")["metrics"]["average_accuracy"] > 0.1
+
+
+# ---- every stream on every data set --------------------------------------------------------------------------------
+
+SOURCES = list(configure().data.sources)
+FEW = {"cifar100": (4000, 1000), "devanagari": (2300, 460), "dtd": (3760, 470)}  # images; 1200 and 300 of the others
+FEW_IMAGES = [
+    f"data.sources.{name}.{split}={count}" for name in SOURCES for split, count in zip(("train", "test"), FEW.get(name, (1200, 300)))
+]
+STREAMS = {
+    "split": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
+    "permuted": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
+    "rotated": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
+    "two_tasks": ["stream.n_train=60", "stream.n_val=20"],
+    "transfer": ["stream.tasks=[{source: mnist, n_train: 60}, {source: svhn, n_train: 60}]", "stream.n_val=20"],
+    "sequence": [],
+    "incremental_cifar100": ["stream.tasks=3", "stream.n_train=50"],
+    "split_cifar100": ["stream.tasks=3", "stream.n_train=100", "stream.n_val=50"],
+}
+
+
+def test_every_stream_is_tried_here() -> None:
+    assert set(STREAMS) == {path.stem for path in (Path(conf_dir()) / "stream").glob("*.yaml")}
+
+
+@pytest.mark.parametrize("learner", ["finetune", "independent"])
+@pytest.mark.parametrize("stream", STREAMS)
+def test_every_stream_is_learned(stream: str, learner: str, tmp_path: Path) -> None:
+    smaller = [*FEW_IMAGES, *STREAMS[stream], "backbone.sizes=[32]", "trainer.max_epochs=1", "selection=none", "trainer.patience=null"]
+    results = run(tmp_path, f"stream={stream}", f"learner={learner}", "progress=false", *smaller, small=False)
+    assert all(accuracy is not None for accuracy in results["accuracy_matrix"][-1])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_data_set_can_be_split_permuted_and_learned_in_two_tasks(source: str) -> None:
+    some = [f"stream.source={source}", "stream.n_train=30", "stream.n_val=10", *FEW_IMAGES]
+    for head in HEAD_MODES:
+        s = build_stream(configure("stream=split", f"stream.head={head}", "stream.balanced=true", *some))
+        assert s.task(1).train.y.bincount()[list(s.head.owned[1])].tolist() == [15, 15]
+    for head in ("domain", "single"):
+        s = build_stream(configure("stream=permuted", f"stream.head={head}", *some))
+        assert not torch.equal(s.recipe(0).pixels, s.recipe(1).pixels)
+    for kind in (*FIRST_TASKS, PERMUTED_TASKS):
+        s = build_stream(configure("stream=two_tasks", f"stream.kind={kind}", "stream.class_order=frequency", *some))
+        assert [len(s.task(index).train) for index in range(2)] == [30, 30]
+        assert (len(s), s.head.outputs) == (2, 10)
