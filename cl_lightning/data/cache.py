@@ -13,6 +13,7 @@ import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -62,6 +63,14 @@ class Pool:
         return self._parts[1]
 
 
+    @cached_property
+    def by_class(self) -> dict[int, torch.Tensor]:
+        """The rows of each class that has any, in their own order."""
+        order = self.y.argsort(stable=True)
+        present, counts = self.y.unique(return_counts=True)
+        return dict(zip(present.tolist(), order.split(counts.tolist())))
+
+
 @dataclass(frozen=True)
 class Images:
     """A source as it lies in the cache. ``digest`` is a hash of every pixel and label; a label of -1 is in no class."""
@@ -85,7 +94,7 @@ class Images:
 
     def counts(self) -> torch.Tensor:
         """(classes,) Training images of each class."""
-        return self.train.y[self.train.y >= 0].bincount(minlength=len(self.classes))
+        return torch.tensor([len(self.train.by_class.get(c, ())) for c in range(len(self.classes))])
 
     def only(self, classes: Sequence[int]) -> Images:
         """Some of the classes, numbered by their place in the list. Pixels are shared, not copied."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from cl_lightning.data.cache import Images
+from cl_lightning.data.cache import Images, Pool
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
 
@@ -48,7 +48,7 @@ class Sizes:
             return self.by_class(images, classes, key)
         shrink = self.on_shortage == "shrink"
         asked: dict[str, int] = {}
-        train, test = of_classes(images.train.y, classes), of_classes(images.test.y, classes)
+        train, test = of_classes(images.train, classes), of_classes(images.test, classes)
         n_train, n_val, n_test = self.n_train, self.n_val, self.n_test
         if shrink and n_train is not None and n_train + n_val > len(train):
             asked |= {"n_train": n_train, "n_val": n_val}
@@ -77,7 +77,7 @@ class Sizes:
         parts: dict[str, list[torch.Tensor]] = {name: [] for name in totals}
         for c in classes:
             train, val = self.pools(images, c, each["n_val"] or 0, key)
-            for name, rows in (("n_train", train), ("n_val", val), ("n_test", of_classes(images.test.y, [c]))):
+            for name, rows in (("n_train", train), ("n_val", val), ("n_test", of_classes(images.test, [c]))):
                 wanted = each[name]
                 if name == "n_test" and wanted is None and self.test_per_class is not None:
                     wanted = min(self.test_per_class, len(rows))
@@ -94,7 +94,7 @@ class Sizes:
 
     def pools(self, images: Images, c: int, n_val: int, key: Callable[[str], tuple]) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows of a class that training draws from, and those that validation draws from."""
-        rows = of_classes(images.train.y, [c])
+        rows = of_classes(images.train, [c])
         if self.held_out is None:
             count, generator = min(n_val, len(rows)), rng(*key("pools"), c)
         else:
@@ -111,17 +111,17 @@ def a_class(name: str, total: int | None, classes: int) -> int | None:
     return None if total is None else total // classes
 
 
-def of_classes(y: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
+def of_classes(pool: Pool, classes: Sequence[int]) -> torch.Tensor:
     """The rows of some classes, in their own order."""
-    return torch.isin(y, torch.tensor(classes)).nonzero()[:, 0]
+    rows = [pool.by_class[c] for c in classes if c in pool.by_class]
+    return torch.cat([torch.empty(0, dtype=torch.int64), *rows]).sort().values
 
 
 def none_empty(images: Images, classes: Sequence[int]) -> None:
     """Every class has something to learn from and to be tested on."""
     for split, pool in (("training", images.train), ("test", images.test)):
-        counts = pool.y[pool.y >= 0].bincount(minlength=len(images.classes))
         for number in classes:
-            if not counts[number]:
+            if number not in pool.by_class:
                 raise Refusal(
                     f"Class {number} ({images.classes[number]}) of {images.name} has no {split} images. Leave it out with "
                     "stream.class_order, or complete the data set."

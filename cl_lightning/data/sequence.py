@@ -82,6 +82,42 @@ def sequence(
     return of_listed("sequence", sources, seed, len(entries), entries.__getitem__, head, sizes, held_out or {}, show)
 
 
+@recipe
+def long(
+    sources: Mapping[str, Images],
+    seed: int,
+    tasks: int,
+    names: Sequence[str],
+    classes_per_task: int,
+    large: Sequence[int],
+    small: Sequence[int],
+    at_most: Mapping[str, Sequence[int]],
+    shares: Sequence[float],
+    head: str = "domain",
+    test_per_class: int | None = None,
+    held_out: Mapping[str, int] | None = None,
+    on_shortage: str = "error",
+    show: Show = PLAIN,
+) -> Stream:
+    """The S_long generator of Veniat et al. 2021: for each task a source, some of its classes, and a size are drawn.
+
+    ``large`` and ``small`` are sizes of training and validation; ``shares`` the probabilities of a large task in equal parts of the
+    stream, three in the paper. The same class list may come again. A longer stream has other sizes, but the same tasks else.
+    """
+    at_least_one(tasks=tasks)
+
+    def entry(index: int) -> Listed:
+        draws = rng(seed, "long", index, "entry")
+        name = names[int(torch.randint(len(names), (), generator=draws))]
+        share = shares[sum(index >= tasks * k // len(shares) for k in range(1, len(shares)))]
+        is_large = torch.rand((), generator=draws).item() < share
+        n_train, n_val = at_most.get(name, large) if is_large else small
+        return Listed(name, classes_per_task, n_train=n_train, n_val=n_val)
+
+    sizes = Sizes(None, 0, None, True, on_shortage, test_per_class=test_per_class)
+    return of_listed("long", sources, seed, tasks, entry, head, sizes, held_out or {}, show)
+
+
 def of_listed(
     kind: str,
     sources: Mapping[str, Images],
