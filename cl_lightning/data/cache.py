@@ -62,7 +62,6 @@ class Pool:
         not_for_learners("pool")
         return self._parts[1]
 
-
     @cached_property
     def by_class(self) -> dict[int, torch.Tensor]:
         """The rows of each class that has any, in their own order."""
