@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
@@ -24,6 +24,9 @@ from cl_lightning.resume import changed, discard, held, open_journal, restore
 from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, versions
 
 if TYPE_CHECKING:
+    import torch.nn as nn
+
+    from cl_lightning.data.module import StreamDataModule
     from cl_lightning.data.sources import Sources
     from cl_lightning.data.stream import Stream
     from cl_lightning.data.task import Task
@@ -130,6 +133,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 learner.load_state_dict(journal.load(saved))
             evaluate(index + 1)
         examine()
+        if cfg.reference and not journal.find("reference"):
+            journal.append("reference", **reference(cfg, stream, engine, data, settings))
     except BaseException:
         close_loggers(loggers, "failed")
         raise
@@ -152,12 +157,34 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     )
 
 
+def reference(cfg: DictConfig, stream: Stream, engine: Engine, data: StreamDataModule, settings: Training) -> dict[str, Any]:
+    """A fresh network that learns the last task by itself, as Independent would: what T(S) of Veniat et al. 2021 compares with."""
+    from cl_lightning.evaluation.evaluator import Evaluator
+    from cl_lightning.learners import Finetune
+    from cl_lightning.selection.grid import OPTIMIZER_KEYS
+
+    journal, last = engine.journal, len(stream) - 1
+    points = [{key: value for key, value in point.items() if key in OPTIMIZER_KEYS} for point in build_learner(cfg, stream).grid]
+    alone = Finetune(build=builder(cfg, stream), grid=[p for i, p in enumerate(points) if p not in points[:i]], seed=cfg.seed)
+    alone.network = alone.fresh(last)
+    with data.open(last, to=alone) as task:
+        engine.learn(alone, task, where=f"reference:task{last}")
+    for row in journal.all("share"):
+        journal.drop(row["weights"])
+    accuracy = Evaluator(stream, settings, device_of(settings), Grants()).row(alone, last + 1, range(last, last + 1))[last]
+    assert accuracy is not None
+    rows = next(row for row in reversed(journal.all("evaluated")) if row["learned"] == len(stream))["rows"]
+    own = next(iter(rows.values()))[last]
+    return {"task": last, "accuracy": accuracy, "transfer": None if own is None else own - accuracy, "costs": engine.settle().plain()}
+
+
 def boundary(learner: Learner, engine: Engine, index: int, **witnessed: Any) -> dict[str, Any]:
     """Save what the learner is after a task, and record what it keeps and has cost. Returns the name of its checkpoint."""
     import torch
 
     from cl_lightning.data.lease import tensors_of
     from cl_lightning.learners.base import tensor_bytes
+    from cl_lightning.metrics.costs import published_memory
 
     journal = engine.journal
     with engine.costs.timed("checkpoint"):
@@ -166,7 +193,8 @@ def boundary(learner: Learner, engine: Engine, index: int, **witnessed: Any) -> 
     costs, held, stored = engine.settle().plain(), learner.held(), journal.place(saved).stat().st_size
     weigh(learner, held, stored, len(state))
     in_reach = tensor_bytes([tensor for _, tensor in tensors_of(learner)])
-    journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, kept=in_reach, **witnessed)
+    learned = {"notes": learner.notes(), "published_memory": published_memory(learner)}
+    journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, kept=in_reach, **learned, **witnessed)
     for row in journal.all("share"):  # the boundary has taken their place
         journal.drop(row["weights"])
     for row in journal.all("once"):
@@ -216,12 +244,16 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     learner: Any = partial_of(cfg.learner, "learner", "name").func
     if not (isinstance(learner, type) and issubclass(learner, Learner)):
         raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
-    build = partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.shape, head=stream.head)
     grid: Any = OmegaConf.to_container(cfg.selection.grid, resolve=True)
     check_grid(grid, learner.tunes, learner.__name__)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
-    return partial_of(cfg.learner, "learner", "name")(build=build, grid=grid_points(grid), seed=cfg.seed)
+    return partial_of(cfg.learner, "learner", "name")(build=builder(cfg, stream), grid=grid_points(grid), seed=cfg.seed)
+
+
+def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
+    """Makes networks for the stream's images and outputs."""
+    return partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.shape, head=stream.head)
 
 
 def build_callbacks(cfg: DictConfig) -> list:

@@ -83,6 +83,7 @@ RANGES: dict[str, Range] = {
     "resume": one_of(True, False, "anyway"),
     "cache": TEXT,
     "progress": SWITCH,
+    "reference": SWITCH,
     "run": TEXT | null("no branch"),
     "from_task": whole(1) | null("no branch"),
     "tuned": MAPPING,
@@ -92,6 +93,12 @@ RANGES: dict[str, Range] = {
     "debug.fresh_learner": SWITCH,
     "debug.traceback": SWITCH,
     "learner.name": A_NAME,
+    "learner.k": whole(1) | one_of("all"),
+    "learner.prior": one_of("nearest", "random"),
+    "learner.allow_head_reuse": SWITCH,
+    "learner.neighbours": whole(1),
+    "learner.searched": whole(1),
+    "learner.trunk": one_of("freeze", "finetune"),
     "learner.start": one_of("random", "clone"),
     "learner.split_width": SWITCH,
     "learner.at": one_of("every_task", "last_task"),
@@ -174,6 +181,7 @@ RANGES: dict[str, Range] = {
     "data.sources.*.classes": each(TEXT, least=1) | null("from the folders or labels"),
     "selection.grid": MAPPING,
     "trainer.max_epochs": whole(1),
+    "trainer.max_steps": whole(1) | null("no limit but the epochs"),
     "trainer.single_pass": SWITCH,
     "trainer.batch_size": whole(1),
     "trainer.eval_batch_size": whole(1),
@@ -206,7 +214,8 @@ RANGES: dict[str, Range] = {
 }
 
 REQUIRED = (
-    "name", "seed", "outputs", "resume", "cache", "progress", "run", "from_task", "debug.fault", "debug.fresh_learner", "debug.traceback",
+    "name", "seed", "outputs", "resume", "cache", "progress", "reference",
+    "run", "from_task", "debug.fault", "debug.fresh_learner", "debug.traceback",
     "grants.task_id_at_test", "grants.past_data",
     "data.sources", "selection.grid", "trainer.optimizer", "trainer.callbacks",
 )  # fmt: skip

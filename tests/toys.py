@@ -47,7 +47,7 @@ def stream(tasks: int = 3, n_train: int = 60, n_val: int = 40, **options: Any) -
 
 
 def builder(s: Stream, sizes: Sequence[int] = (16, 16), **options: Any) -> Callable[..., nn.Module]:
-    return partial(MLP, s.shape, s.head, sizes, **options)
+    return partial(MLP, input_shape=s.shape, head=s.head, sizes=sizes, **options)
 
 
 def training(**options: Any) -> Training:

@@ -185,6 +185,7 @@ class Blocks:
     block: int
     first: int = 0  # step to begin with: a phase that goes on where it was interrupted
     in_order: bool = False  # whether the first epoch keeps the order of the examples
+    most: int | None = None  # mini-batches
     _order: tuple[int, torch.Tensor] = field(default=(-1, torch.empty(0)), repr=False)
 
     @property
@@ -193,7 +194,8 @@ class Blocks:
 
     @property
     def steps(self) -> int:
-        return self.epochs * self.per_epoch
+        steps = self.epochs * self.per_epoch
+        return steps if self.most is None else min(steps, self.most)
 
     def __len__(self) -> int:
         return -(-self.steps // self.block)

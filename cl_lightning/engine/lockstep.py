@@ -282,11 +282,11 @@ class LockStep:
             return
         with self.costs.timed("score"):
             for i, accuracy in zip(list(self.alive), self.accuracies()):
-                standing = self.standings[i]
+                standing, patience = self.standings[i], math.inf if self.patience is None else self.patience
                 if standing.accuracy is None or accuracy > standing.accuracy:
                     weights = {name: value.clone() for name, value in self.candidates[i].network.state_dict().items()}
                     self.standings[i] = Standing(accuracy, self.step, self.step, weights, self.moments_of(i))
-                elif self.step - standing.step >= (math.inf if self.patience is None else self.patience):
+                elif not self.candidates[i].parameters or self.step - standing.step >= patience:
                     self.dismiss(i)
             self.log({"alive": len(self.alive), "best_val_accuracy": self.best_accuracy})
 
@@ -358,6 +358,9 @@ class LockStep:
         self.unstack()
         self.standings[i].steps = self.step
         self.alive.remove(i)
+        if self.shares:  # what is shared may be less now: counted again
+            self._work.clear()
+            self._scoring = None
         for p in self.candidates[i].network.parameters():
             p.grad = None
 

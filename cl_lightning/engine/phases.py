@@ -55,9 +55,11 @@ class Engine:
 
     # ---- a task ----------------------------------------------------------------------------------------------
 
-    def learn(self, learner: Learner, task: Task) -> None:
-        """Boundary to boundary. After a kill the last boundary is loaded and this is called again."""
-        self.begin(learner, task, where := f"task{task.index}")
+    def learn(self, learner: Learner, task: Task, where: str | None = None) -> None:
+        """Boundary to boundary. After a kill the last boundary is loaded and this is called again. ``where`` is its place in the journal;
+        mini-batches depend on what stands behind the colon in it alone."""
+        where = where or f"task{task.index}"
+        self.begin(learner, task, where)
         with self.hook(learner, task.index, "on_task_start"):
             learner.on_task_start(task)
         self.drive(learner.learn(task), learner, task, where)
@@ -223,8 +225,8 @@ class Engine:
 
     def fit(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, place: dict, named: dict) -> LockStep:
         """Through ``Trainer.fit``, from the beginning or from where an earlier start was interrupted."""
-        s, key = self.settings, (learner.seed, place["where"], place["index"])
-        blocks = Blocks(phase.train or task.train, key, s.batch_size, phase.epochs or s.max_epochs, s.block)
+        s, key = self.settings, (learner.seed, place["where"].rpartition(":")[2], place["index"])
+        blocks = Blocks(phase.train or task.train, key, s.batch_size, phase.epochs or s.max_epochs, s.block, most=s.max_steps)
         engine = learner.engine = LockStep(learner, phase, candidates, task, s, blocks)
         engine.first_step = self.step
         if not engine.trains:

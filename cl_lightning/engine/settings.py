@@ -17,7 +17,7 @@ REFUSED = {
     "val_check_interval": "set trainer.score_every: the engine scores candidates itself",
     "check_val_every_n_epoch": "set trainer.score_every: the engine scores candidates itself",
     "max_epochs": "set trainer.max_epochs: each phase is one pass of Lightning's loop",
-    "max_steps": "set trainer.max_epochs: Lightning's steps are blocks",
+    "max_steps": "set trainer.max_steps, in mini-batches: Lightning's steps are blocks",
     "enable_checkpointing": "the run's journal keeps checkpoints",
     "accelerator": "set trainer.accelerator",
     "num_sanity_val_steps": "the engine scores candidates itself",
@@ -34,6 +34,7 @@ class Training:
     """``conf/trainer/*.yaml`` describes every key."""
 
     max_epochs: int = 1
+    max_steps: int | None = None
     single_pass: bool = False
     batch_size: int = 64
     eval_batch_size: int = 1000

@@ -8,9 +8,11 @@ from cl_lightning.learners.finetune import Finetune
 from cl_lightning.learners.gem import GEM
 from cl_lightning.learners.independent import Independent
 from cl_lightning.learners.joint import Joint
+from cl_lightning.learners.mntdp import MNTDP
 from cl_lightning.learners.multimodal import Multimodal
+from cl_lightning.learners.new_head import NewHead
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "Candidate", "Finetune", "Independent", "Joint", "Learner", "Multimodal", "Needs", "Outcome", "Phase",
-    "Phases", "name_of",
+    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Candidate", "Finetune", "Independent", "Joint", "Learner", "Multimodal", "Needs", "NewHead",
+    "Outcome", "Phase", "Phases", "name_of",
 ]  # fmt: skip

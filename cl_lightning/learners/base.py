@@ -162,6 +162,10 @@ class Learner(pl.LightningModule):
             bytes_of["optimizer"] = tensor_bytes(self.optimizer_moments)
         return {**bytes_of, **{f"memory.{name}": tensor_bytes(value) for name, value in self.memory.items()}}
 
+    def notes(self) -> dict:
+        """What it did in the task that it has just learned, for ``results.json``: plain values."""
+        return {}
+
     def structure(self) -> dict:
         """Plain values from which ``grow`` makes the modules that an empty learner lacks."""
         return {}
@@ -181,6 +185,17 @@ class Learner(pl.LightningModule):
         ``work`` returns tensors and plain values, and changes nothing. Draws inside depend on the task and ``name``.
         """
         return work() if self._once is None else self._once(name, work)
+
+    @property
+    def living(self) -> list[Candidate]:
+        """The candidates of this phase that are still in training."""
+        assert self.engine is not None
+        return [self.engine.candidates[i] for i in self.engine.alive]
+
+    @property
+    def task_in_training(self) -> int:
+        assert self.engine is not None
+        return self.engine.task.index
 
     def in_training(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The logits that the loss may see in this stream's head mode."""

@@ -7,7 +7,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from time import perf_counter, process_time
 
+import torch.nn as nn
+
 from cl_lightning.metrics.flops import Calls
+
+
+def published_memory(learner: nn.Module) -> int:
+    """Bytes as Veniat et al. 2021 count them for learners without stored examples: 4 for each number in parameters and buffers.
+
+    >>> published_memory(nn.Linear(3, 2)), published_memory(nn.BatchNorm2d(64))
+    (32, 1028)
+    """
+    tensors = {id(tensor): tensor.numel() for tensor in (*learner.parameters(), *learner.buffers())}
+    return 4 * sum(tensors.values())
 
 
 @dataclass

@@ -13,7 +13,7 @@ from cl_lightning import faults
 from cl_lightning.journal import Journal, write_whole
 from cl_lightning.metrics.accuracy_matrix import all_metrics
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def write_results(path: Path, journal: Journal, **known: Any) -> None:
@@ -27,17 +27,25 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
         "version": start["version"],
         "command": start["command"],
         **known,
+        "reference": reference_of(journal),
         "accuracy_matrix": main,
         "metrics": metrics_of(main),
         "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
         "probes": [{key: row[key] for key in ("task", "phase", "step", "accuracies")} for row in journal.all("probe")],
         "selected": [selected(row) for row in {(row["where"], row["index"]): row for row in journal.all("phase")}.values()],
+        "notes": [row["notes"] for row in journal.all("boundary")],
         "costs": [costs(row, rows[row["task"] + 1]) for row in journal.all("boundary")],
         "environment": start["environment"],
     }
     faults.reached("results.write")
     with write_whole(path) as building:
         building.write_text(json.dumps(content, indent=1, allow_nan=False))
+
+
+def reference_of(journal: Journal) -> dict[str, Any] | None:
+    """The last task learned by itself, and what the stream's learner gained on it."""
+    row = journal.find("reference")
+    return {key: row[key] for key in ("task", "accuracy", "transfer")} if row else None
 
 
 def matrices_of(rows: list[dict[str, list[float | None]]]) -> dict[str, list[list[float | None]]]:
@@ -64,6 +72,10 @@ def selected(row: dict) -> dict:
         "candidates": len(row["candidates"]),
         "hparams": row["hparams"][row["winner"]],
         **best,
+        "compared": [
+            {"candidate": name, "hparams": hparams, **standing}
+            for name, hparams, standing in zip(row["candidates"], row["hparams"], row["standings"])
+        ],
     }
 
 
@@ -73,6 +85,7 @@ def costs(boundary: dict, evaluated: dict) -> dict:
     return {
         "task": boundary["task"],
         "held": boundary["held"],
+        "published_memory": boundary["published_memory"],
         "checkpoint": boundary["stored"],
         "flops": spent["flops"] + testing["flops"],
         "flops_executed": spent["flops_executed"] + testing["flops_executed"],

@@ -1,0 +1,144 @@
+"""Modular networks with a task-driven prior: a path of modules a task, old ones frozen and re-used (Veniat et al. 2021)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.nn as nn
+
+from cl_lightning.data.task import Batch, Split, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
+from cl_lightning.learners.modules import NewModules, Trie, own_head, widened
+from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
+from cl_lightning.randomness import rng
+
+PRIORS = ("nearest", "random")
+AT_ONCE = 250  # images whose features are computed together in the search
+
+
+class MNTDP(Learner):
+    """MNTDP-D. A task's candidates re-use the first r modules of the nearest past task's path, for r = L .. 0, and train the rest.
+
+    Where paper and released code disagree: L + 1 candidates (the code; the paper counts L), branches to the right only (paper),
+    five neighbours (paper) searched with un-augmented training images against all validation images (the code augments, and stops
+    after 1024 images in class order), selection by validation accuracy (code and appendix B). Equal accuracies: more re-use.
+    """
+
+    needs = Needs(task_id_at_test=True)
+
+    def __init__(
+        self,
+        *,
+        k: int | str = 1,
+        prior: str = "nearest",
+        allow_head_reuse: bool = True,
+        neighbours: int = 5,
+        searched: int = 1000,
+        **base: Any,
+    ) -> None:
+        super().__init__(**base)
+        if prior not in PRIORS:
+            raise Refusal(f"learner.prior={prior} must be one of {', '.join(PRIORS)}.")
+        self.k, self.prior, self.allow_head_reuse, self.neighbours, self.searched = k, prior, allow_head_reuse, neighbours, searched
+        self.network = None
+        self.library = Trie()
+        self.found: dict[str, Any] = {}  # of the last task: for the results
+
+    # ---- a task ----------------------------------------------------------------------------------------------
+
+    def learn(self, task: Task) -> Phases:
+        scores = self.once("search", lambda: self.scores(task)) if self.searches(task) else []
+        sources = self.sources(task, scores)
+        best = yield Phase(self.paths_from(sources, task))
+        self.adopt(best.candidate, task)
+        new: Any = best.candidate.network
+        self.found = {"scores": scores, "sources": sources, "reused": len(new.prefix), "path": self.library.paths[-1]}
+
+    def searches(self, task: Task) -> bool:
+        return self.prior == "nearest" and self.k != "all" and task.index > 0
+
+    def sources(self, task: Task, scores: Sequence[float]) -> list[int]:
+        """The past tasks whose paths may be re-used, the best first; of equals the most recent."""
+        count = task.index if self.k == "all" else min(int(self.k), task.index)
+        if scores:
+            return sorted(range(task.index), key=lambda j: (-scores[j], -j))[:count]
+        order = torch.randperm(task.index, generator=rng(self.seed, "prior", task.index)).tolist()
+        return order[:count] if self.prior == "random" else list(range(task.index))[::-1]
+
+    def paths_from(self, sources: Sequence[int], task: Task) -> list[Candidate]:
+        """Every distinct prefix of the sources' paths with new modules behind it, the longest first."""
+        fresh = self.new_modules(task.index, task.head.owned[task.index])
+        prefixes = {tuple(self.library.paths[j][:r]) for j in sources for r in range(len(fresh) + 1)} | {()}
+        found = []
+        for prefix in sorted(prefixes, key=lambda prefix: (-len(prefix), prefix)):
+            whole = len(prefix) == len(fresh)
+            if whole and not (self.allow_head_reuse and self.library.ways(prefix) == len(task.head.owned[task.index])):
+                continue
+            alone = sum(len(other) == len(prefix) for other in prefixes) == 1
+            name = f"reuse={len(prefix)}" + ("" if alone else f" behind {prefix[-1]}")
+            for point in self.grid[:1] if whole else self.grid:
+                network = NewModules(prefix, copy.deepcopy(fresh[len(prefix) :]))
+                found.append(Candidate(name if whole else f"{name},{name_of(point)}", network, {} if whole else point))
+        return found
+
+    def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
+        network: Any = self.fresh(task, head=own_head(len(own)))
+        return list(network.stages().values())
+
+    def adopt(self, c: Candidate, task: Task) -> None:
+        new: Any = c.network
+        self.library.add(new.prefix, new.stages, ways=len(task.head.owned[task.index]))
+
+    # ---- candidates in training: what they re-use is computed once ----------------------------------------------
+
+    def shared(self, batch: Batch) -> dict[tuple[int, ...], torch.Tensor]:
+        living: Iterable[Any] = (c.network for c in self.living)
+        return self.library.features(batch.x, {network.prefix for network in living})
+
+    def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
+        assert isinstance(batch.shared, dict)
+        new: Any = c.network
+        assert self.head is not None
+        return widened(new(batch.shared[new.prefix]), self.head, self.task_in_training)
+
+    def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
+        assert task is not None, "declared in needs"
+        assert self.head is not None
+        return widened(self.library(x, self.library.paths[task]), self.head, task)
+
+    def predicts(self, task: int) -> bool:
+        return task < len(self.library.paths)
+
+    # ---- the task-driven prior -----------------------------------------------------------------------------------
+
+    def scores(self, task: Task) -> list[float]:
+        """For each past task: accuracy of k nearest neighbours in the features before its head, fitted on the new task's training
+        images and asked its validation images."""
+        if task.val is None:
+            raise Refusal("MNTDP searches the nearest past task with validation data, but the task has none. Set stream.n_val above 0.")
+        trunks = {tuple(path[:-1]) for path in self.library.paths}
+        train, val = (some_of_each_class(split, self.searched, rng(self.seed, "search", task.index)) for split in (task.train, task.val))
+        known, asked = (self.search_features(split, trunks) for split in (train, val))
+        by_trunk = {trunk: vote_accuracy(known[trunk], train.y, asked[trunk], val.y, self.neighbours) for trunk in trunks}
+        return [by_trunk[tuple(path[:-1])] for path in self.library.paths]
+
+    @torch.no_grad()
+    def search_features(self, split: Split, trunks: set[tuple[int, ...]]) -> dict[tuple[int, ...], torch.Tensor]:
+        parts = [self.library.features(x, trunks) for x in split.x.split(AT_ONCE)]
+        return {trunk: torch.cat([part[trunk].flatten(1) for part in parts]) for trunk in trunks}
+
+    # ---- what is kept ----------------------------------------------------------------------------------------------
+
+    def notes(self) -> dict:
+        return self.found
+
+    def structure(self) -> dict:
+        return {"library": self.library.structure(), "found": self.found}
+
+    def grow(self, structure: dict) -> None:
+        self.found = structure["found"]
+        self.library.grow(structure["library"], lambda depth, ways: self.new_modules(0, range(ways))[depth])

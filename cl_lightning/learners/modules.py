@@ -1,0 +1,96 @@
+"""Frozen modules in a prefix tree, and new ones behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+import torch.nn as nn
+
+from cl_lightning.data.task import Head
+
+Prefix = tuple[int, ...]  # modules from the input on, by number
+
+
+class NewModules(nn.Module):
+    """What a candidate trains: the modules behind a prefix of frozen ones."""
+
+    def __init__(self, prefix: Prefix, stages: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.prefix, self.stages = prefix, nn.ModuleList(stages)
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        for stage in self.stages:
+            h = stage(h)
+        return h
+
+
+class Trie(nn.Module):
+    """Modules of all tasks, frozen for ever. Each has one predecessor: a task's path leads from the input to its head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modules_by_number = nn.ModuleList()
+        self.depths: list[int] = []
+        self.heads: dict[int, int] = {}  # number of outputs, by the head's number
+        self.paths: list[list[int]] = []  # by task
+
+    def add(self, prefix: Prefix, stages: Iterable[nn.Module], ways: int) -> None:
+        """A task's path: old modules, then new ones, which are frozen now."""
+        path = list(prefix)
+        for stage in stages:
+            self.depths.append(len(path))
+            path.append(len(self.modules_by_number))
+            self.modules_by_number.append(stage.requires_grad_(False).eval())
+        self.heads[path[-1]] = ways
+        self.paths.append(path)
+
+    def train(self, mode: bool = True) -> Trie:
+        return super().train(False)  # running statistics and dropout of frozen modules stay off, whoever asks
+
+    def ways(self, path: Sequence[int]) -> int:
+        return self.heads[path[-1]]
+
+    def forward(self, x: torch.Tensor, path: Iterable[int]) -> torch.Tensor:
+        for number in path:
+            x = self.modules_by_number[number](x)
+        return x
+
+    def features(self, x: torch.Tensor, prefixes: Iterable[Prefix]) -> dict[Prefix, torch.Tensor]:
+        """What comes out behind each prefix. Each module is called once, however many prefixes it is in; the cost is that of the
+        distinct modules."""
+        wanted = set(prefixes)
+        made: dict[Prefix, torch.Tensor] = {(): x} if () in wanted else {}
+        self.walk(x, (), wanted, made)
+        return made
+
+    def walk(self, h: torch.Tensor, at: Prefix, wanted: set[Prefix], made: dict[Prefix, torch.Tensor]) -> None:
+        """Depth first, so that little is held at once."""
+        for number in sorted({prefix[len(at)] for prefix in wanted if len(prefix) > len(at) and prefix[: len(at)] == at}):
+            behind, out = (*at, number), self.modules_by_number[number](h)
+            if behind in wanted:
+                made[behind] = out
+            self.walk(out, behind, wanted, made)
+
+    def structure(self) -> dict:
+        return {"depths": self.depths, "heads": self.heads, "paths": self.paths}
+
+    def grow(self, structure: dict, new: Callable[[int, int], nn.Module]) -> None:
+        """``new`` makes the module of a depth and, where it is or holds a head, a number of outputs."""
+        self.depths, self.heads, self.paths = structure["depths"], structure["heads"], structure["paths"]
+        while len(self.modules_by_number) < len(self.depths):
+            number = len(self.modules_by_number)
+            self.modules_by_number.append(new(self.depths[number], self.heads.get(number, 1)).requires_grad_(False).eval())
+
+
+def own_head(ways: int) -> Head:
+    """Outputs of one task alone."""
+    return Head("domain", ways, (tuple(range(ways)),))
+
+
+def widened(narrow: torch.Tensor, head: Head, task: int) -> torch.Tensor:
+    """A task's own logits among those of the whole stream: -inf for all others."""
+    own = head.owned[task]
+    if own == tuple(range(head.outputs)):
+        return narrow
+    return narrow.new_full((len(narrow), head.outputs), -torch.inf).index_copy(1, torch.tensor(own, device=narrow.device), narrow)

@@ -1,0 +1,31 @@
+"""Votes of nearest neighbours."""
+
+from __future__ import annotations
+
+import torch
+
+from cl_lightning.data.task import Split
+
+
+def vote_accuracy(known: torch.Tensor, labels: torch.Tensor, asked: torch.Tensor, answers: torch.Tensor, k: int) -> float:
+    """Accuracy of the ``k`` nearest of ``known`` (n, features) for ``asked``; Euclidean, equal votes, ties to the smallest label.
+
+    >>> one = torch.tensor([[0.0], [1.0], [5.0]])
+    >>> vote_accuracy(one, torch.tensor([0, 0, 1]), torch.tensor([[0.4], [6.0]]), torch.tensor([0, 1]), k=1)
+    1.0
+    """
+    nearest = torch.cdist(asked, known).topk(min(k, len(known)), largest=False).indices
+    votes = torch.zeros(len(asked), int(labels.max()) + 1).scatter_add_(1, labels[nearest], torch.ones(nearest.shape))
+    return (votes.argmax(1) == answers).double().mean().item()
+
+
+def some_of_each_class(split: Split, most: int, generator: torch.Generator) -> Split:
+    """At most so many examples, in the classes' own proportions and with every class among them."""
+    if len(split) <= most:
+        return split
+    share, rows = most / len(split), []
+    for label in split.y.unique():
+        own = (split.y == label).nonzero()[:, 0]
+        rows.append(own[torch.randperm(len(own), generator=generator)[: max(1, round(share * len(own)))]])
+    x, y, task = split.gather(torch.cat(rows).sort().values)
+    return Split(x, y, task)

@@ -1,0 +1,100 @@
+"""A trunk for all tasks, and a head a task."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+import torch.nn as nn
+
+from cl_lightning.data.task import Batch, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Candidate, Learner, Needs, name_of
+from cl_lightning.learners.modules import own_head, widened
+
+TRUNKS = ("freeze", "finetune")
+
+
+class Whole(nn.Module):
+    """A trunk and one head. With ``settled`` the trunk's running statistics stay as they are, though its weights move."""
+
+    def __init__(self, trunk: nn.Module, head: nn.Module, settled: bool) -> None:
+        super().__init__()
+        self.trunk, self.head, self.settled = trunk, head, settled
+
+    def train(self, mode: bool = True) -> Whole:
+        super().train(mode)
+        for module in self.trunk.modules() if self.settled else ():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.trunk(x))
+
+
+class NewHead(Learner):
+    """New-head of Veniat et al. 2021: the network of the first task gives its trunk to all others, which get a head each.
+
+    ``trunk=freeze``: nothing of it changes after the first task. ``trunk=finetune``: its weights go on learning; as in the authors'
+    code its batch normalisation keeps the running statistics of the first task and uses them in training, too.
+    """
+
+    needs = Needs(task_id_at_test=True)
+
+    def __init__(self, *, trunk: str = "freeze", **base: Any) -> None:
+        super().__init__(**base)
+        if trunk not in TRUNKS:
+            raise Refusal(f"learner.trunk={trunk} must be one of {', '.join(TRUNKS)}.")
+        self.freezes = trunk == "freeze"
+        self.trunk, _ = self.parts(0, 1)
+        self.network, self.heads = None, nn.ModuleList()
+        self.ways: list[int] = []
+
+    def parts(self, task: int, ways: int) -> tuple[nn.Module, nn.Module]:
+        network: Any = self.fresh(task, head=own_head(ways))
+        *trunk, head = network.stages().values()
+        return nn.Sequential(*trunk), head
+
+    def candidates(self, task: Task) -> list[Candidate]:
+        first = task.index == 0
+        trunk, head = self.parts(task.index, len(task.head.owned[task.index]))
+        if not first:
+            trunk = nn.Sequential() if self.freezes else self.trunk  # a frozen trunk is nobody's to train
+        return [Candidate(name_of(point), copy.deepcopy(Whole(trunk, head, settled=not first)), point) for point in self.grid]
+
+    def adopt(self, c: Candidate, task: Task) -> None:
+        new: Any = c.network
+        if task.index == 0 or not self.freezes:
+            self.trunk = new.trunk.eval()
+        if self.freezes:
+            self.trunk.requires_grad_(False)
+        self.heads.append(new.head)
+        self.ways.append(len(task.head.owned[task.index]))
+
+    def shared(self, batch: Batch) -> torch.Tensor:
+        """Features of the frozen trunk, once for all candidates."""
+        return self.trunk(batch.x) if self.freezes and len(self.heads) else batch.x
+
+    def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
+        assert isinstance(batch.shared, torch.Tensor)
+        assert self.head is not None
+        return widened(c.network(batch.shared), self.head, self.task_in_training)
+
+    def predicts(self, task: int) -> bool:
+        return task < len(self.heads)
+
+    def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
+        assert task is not None, "declared in needs"
+        assert self.head is not None
+        return widened(self.heads[task](self.trunk(x)), self.head, task)
+
+    def structure(self) -> dict:
+        return {"ways": self.ways}
+
+    def grow(self, structure: dict) -> None:
+        self.ways = structure["ways"]
+        while len(self.heads) < len(self.ways):
+            self.heads.append(self.parts(0, self.ways[len(self.heads)])[1])
+        self.trunk.requires_grad_(not (self.freezes and self.heads))

@@ -1,0 +1,351 @@
+"""Modules re-used and frozen, the prior that finds them, and what candidates share (Veniat et al. 2021)."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cl_lightning.backbones import MLP, AlexNet, ResNet
+from cl_lightning.data.cache import Images, Pool
+from cl_lightning.data.sequence import sequence
+from cl_lightning.data.show import Show
+from cl_lightning.data.stream import Stream
+from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.learners import MNTDP, Independent, NewHead
+from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
+from cl_lightning.metrics.costs import published_memory
+from cl_lightning.randomness import rng
+from tests import toys
+
+SHAPES = {"resnet": (3, 32, 32), "alexnet": (3, 32, 32), "mlp": (1, 28, 28)}
+NETWORKS: dict[str, Any] = {
+    "resnet": lambda modules=7: partial(ResNet, input_shape=SHAPES["resnet"], modules=modules),
+    "alexnet": lambda: partial(AlexNet, input_shape=SHAPES["alexnet"]),
+    "mlp": lambda: partial(MLP, input_shape=SHAPES["mlp"], sizes=(1000, 1000)),
+}
+
+
+def tasks(n: int, ways: int = 10) -> list[Task]:
+    """Without examples: enough to propose candidates."""
+    head = Head("domain", ways, (tuple(range(ways)),) * n)
+    nothing = Split(torch.empty(0, 1), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+    return [Task(i, n, "", tuple(map(str, range(ways))), head, nothing) for i in range(n)]
+
+
+def after_first_task(network: str = "resnet", ways: int = 10, **options: Any) -> tuple[MNTDP, list[Task]]:
+    built, backbone = tasks(3, ways), NETWORKS[network](**{k: options.pop(k) for k in ("modules",) if k in options})
+    learner = MNTDP(build=partial(backbone, head=built[0].head), **options)
+    learner.adopt(learner.paths_from([], built[0])[0], built[0])
+    return learner, built
+
+
+# ---- candidates --------------------------------------------------------------------------------------------------
+
+
+TRAINABLE = {7: 0, 6: 650, 5: 74_634, 4: 152_842, 3: 305_034, 2: 457_226, 1: 605_194, 0: 607_050}  # by modules re-used
+
+
+def test_candidates_re_use_ever_fewer_modules_and_train_the_rest() -> None:
+    learner, built = after_first_task()
+    found = learner.paths_from([0], built[1])
+    counts = [(len(c.network.prefix), sum(p.numel() for p in c.parameters)) for c in found]
+    assert counts == list(TRAINABLE.items())
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "count"),
+    [("resnet", {}, 8), ("resnet", {"modules": 6}, 7), ("resnet", {"modules": 10}, 11), ("resnet", {"modules": 3}, 4), ("alexnet", {}, 7), ("mlp", {}, 4)],
+)  # fmt: skip
+def test_there_is_one_candidate_more_than_modules(network: str, options: dict, count: int) -> None:
+    learner, built = after_first_task(network, **options)
+    assert len(learner.paths_from([0], built[1])) == count
+    assert len(after_first_task(network, **options)[0].paths_from([], built[0])) == 1
+
+
+def test_the_grid_multiplies_all_but_pure_re_use() -> None:
+    grid = [{"lr": lr, "weight_decay": decay} for lr in (0.01, 0.001) for decay in (0.0, 1e-5, 1e-4)]
+    learner, built = after_first_task(grid=grid)
+    names = [c.name for c in learner.paths_from([0], built[1])]
+    assert len(names) == len(set(names)) == 7 * 6 + 1
+    assert names[0] == "reuse=7"
+
+
+def test_an_old_head_is_re_used_only_where_the_numbers_of_classes_match() -> None:
+    learner, _ = after_first_task(ways=10)
+    assert [len(c.network.prefix) for c in learner.paths_from([0], tasks(3, ways=5)[1])] == [6, 5, 4, 3, 2, 1, 0]
+    learner, built = after_first_task(allow_head_reuse=False)
+    assert len(learner.paths_from([0], built[1])) == 7
+
+
+def test_two_sources_that_share_three_of_seven_modules_give_twelve_candidates() -> None:
+    learner, built = after_first_task()
+    branch = next(c for c in learner.paths_from([0], built[1]) if len(c.network.prefix) == 3)
+    learner.adopt(branch, built[1])
+    found = learner.paths_from([0, 1], built[2])
+    assert len(found) == 12
+    assert len({c.name for c in found}) == 12
+
+
+def test_candidates_share_no_tensor_that_they_train() -> None:
+    learner, built = after_first_task()
+    owned = [p.data_ptr() for c in learner.paths_from([0], built[1]) for p in c.parameters]
+    assert len(owned) == len(set(owned))
+    assert not {p.data_ptr() for p in learner.library.parameters()} & set(owned)
+
+
+def test_new_modules_begin_alike_in_all_candidates_and_as_independents_do() -> None:
+    learner, built = after_first_task()
+    found = learner.paths_from([0], built[1])
+    fresh = Independent(build=learner.build).new_network(1)
+    for c in found:
+        whole = list(fresh.stages().values())[len(c.network.prefix) :]
+        for mine, its in zip(c.network.stages, whole):
+            assert all(torch.equal(a, b) for a, b in zip(mine.state_dict().values(), its.state_dict().values()))
+
+
+# ---- memory, as published ------------------------------------------------------------------------------------------
+
+
+SAVED = {0: 0, 1: 0.008, 2: 0.602, 3: 1.213, 4: 1.825, 5: 2.139, 6: 2.436, 7: 2.439}  # MB, by modules re-used
+
+
+@pytest.mark.parametrize("reused", SAVED)
+def test_a_task_adds_what_it_does_not_re_use(reused: int) -> None:
+    learner, built = after_first_task()
+    before, alone = published_memory(learner.library), published_memory(Independent(build=learner.build).new_network(1))
+    learner.adopt(next(c for c in learner.paths_from([0], built[1]) if len(c.network.prefix) == reused), built[1])
+    added = published_memory(learner.library) - before
+    assert round((alone - added) / 1e6, 3) == SAVED[reused]
+    assert added == 4 * TRAINABLE[reused] + 4 * sum(
+        b.numel() for n in learner.library.paths[1][reused:] for b in learner.library.modules_by_number[n].buffers()
+    )
+
+
+@pytest.mark.parametrize(("count", "ways", "megabytes"), [(6, 10, 14.631), (5, 10, 12.193), (10, 10, 24.385), (100, 5, 243.722)])
+def test_independent_networks_need_the_published_memory(count: int, ways: int, megabytes: float) -> None:
+    head = tasks(1, ways)[0].head
+    assert round(count * published_memory(ResNet((3, 32, 32), head)) / 1e6, 3) == megabytes
+
+
+@pytest.mark.parametrize(("count", "ways", "megabytes"), [(6, 10, 2.452), (5, 10, 2.449), (10, 10, 2.462), (100, 5, 2.566)])
+def test_a_trunk_with_a_head_a_task_needs_the_published_memory(count: int, ways: int, megabytes: float) -> None:
+    built = tasks(count, ways)
+    learner = NewHead(build=partial(ResNet, input_shape=(3, 32, 32), head=built[0].head))
+    for task in built:
+        learner.adopt(learner.candidates(task)[0], task)
+    assert round(published_memory(learner) / 1e6, 3) == megabytes
+
+
+# ---- learning ----------------------------------------------------------------------------------------------------
+
+
+def copied(seed: int = 0, n_train: int = 120, **last: Any) -> Stream:
+    """Patterns, others, and the first ones again."""
+    sources = {"one": patterns(0), "two": patterns(5)}
+    entries = [
+        {"source": "one", "n_train": n_train, "n_val": 80},
+        {"source": "two", "n_train": 40, "n_val": 40},
+        {"source": "one", "like": 0, "n_train": 40, "n_val": 80, **last},
+    ]
+    return sequence(sources, seed, entries, head="domain", show=Show(shape=[3, 8, 8]))
+
+
+def patterns(seed: int) -> Images:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = torch.rand(4, 3, 8, 8, generator=generator)
+    pools = []
+    for count in (800, 200):
+        y = torch.arange(count) % 4
+        x = (shapes[y] * 0.35 + torch.rand(count, 3, 8, 8, generator=generator) * 0.65) * 255
+        pools.append(Pool(x.to(torch.uint8), y))
+    return Images(f"patterns{seed}", tuple("abcd"), *pools, digest=f"patterns{seed}")
+
+
+def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options: Any) -> toys.Learned:
+    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
+    return toys.learn(learner(build=build, seed=0, **options), s, toys.training(max_epochs=6, patience=1000, lr=0.003), tasks=tasks)
+
+
+@pytest.fixture(scope="module")
+def run() -> toys.Learned:
+    return learned(copied())
+
+
+def test_a_task_that_was_there_before_is_found_and_re_used_whole(run: toys.Learned) -> None:
+    learner: Any = run.learner
+    assert learner.notes()["sources"] == [0]
+    assert learner.library.paths[2] == learner.library.paths[0]
+    assert learner.notes()["reused"] == 7
+
+
+def test_nothing_is_ever_forgotten_to_the_bit() -> None:
+    s = copied()
+    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
+    learner = MNTDP(build=build, seed=0)
+    logits, x = [], s.test(0).x[:50]
+
+    class Watch(MNTDP):
+        def on_task_end(self, task):
+            logits.append([self(x, earlier).clone() for earlier in range(task.index + 1)])
+
+    learner.__class__ = Watch
+    matrix = toys.learn(learner, s, toys.training(max_epochs=3, patience=1000)).matrix
+    for later in logits[1:]:
+        assert torch.equal(later[0], logits[0][0])
+    assert all(row[0] == matrix[1][0] for row in matrix[1:])
+
+
+def test_candidates_that_are_discarded_leave_frozen_modules_as_they_were() -> None:
+    first = learned(copied(), tasks=1).learner.state_dict()
+    later = learned(copied(), tasks=3).learner.state_dict()
+    assert all(torch.equal(value, later[key]) for key, value in first.items() if isinstance(value, torch.Tensor))
+    assert any("num_batches_tracked" in key for key in first)
+
+
+def test_a_candidate_trains_nothing_but_its_new_modules() -> None:
+    gradients: dict[int, set[str]] = {}
+
+    class Watch(MNTDP):
+        def after_backward(self, c, batch):
+            if self.engine.task.index == 1:
+                gradients[len(c.network.prefix)] = {name for name, p in c.network.named_parameters() if p.grad is not None}
+                assert all(p.grad is None for p in self.library.parameters())
+
+    learned(copied(), Watch, tasks=2)
+    assert set(gradients) == set(range(8))
+    assert all(len({name.split(".")[1] for name in names}) == 7 - reused for reused, names in gradients.items())
+
+
+def test_the_all_new_candidate_is_the_independent_network() -> None:
+    """Trained in company on what others re-use, it ends with the bits that it has alone."""
+
+    class AllNew(MNTDP):
+        def paths_from(self, sources, task):
+            return super().paths_from(sources, task)[-1:]
+
+    s = copied()
+    alone, independent = learned(s, AllNew, tasks=2).learner, learned(s, Independent, tasks=2).learner
+    x = s.test(1).x[:20]
+    assert torch.equal(alone(x, 1), independent(x, 1))
+    in_company = learned(s, tasks=2).standing(1)["reuse=0,default"]
+    assert in_company["val_accuracy"] == learned(s, Independent, tasks=2).standing(1)["default"]["val_accuracy"]
+
+
+def test_all_learners_end_the_first_task_alike() -> None:
+    s, x = copied(), copied().test(0).x[:20]
+    logits = [learned(s, kind, tasks=1).learner(x, 0) for kind in (MNTDP, Independent, NewHead, partial(NewHead, trunk="finetune"))]
+    assert all(torch.equal(one, logits[0]) for one in logits)
+
+
+def test_shifted_labels_need_another_head() -> None:
+    learner: Any = learned(copied(labels="shift")).learner
+    assert learner.notes()["sources"] == [0]
+    assert 1 <= learner.notes()["reused"] < 7
+
+
+def test_ties_go_to_the_candidate_that_re_uses_more() -> None:
+    """With nothing to tell candidates apart, the whole path is re-used."""
+    s = copied(n_val=4)
+    standing = learned(s).journal.find("phase", where="task2")
+    assert standing is not None
+    accuracies = [each["val_accuracy"] for each in standing["standings"]]
+    assert standing["winner"] == accuracies.index(max(accuracies))
+    assert standing["candidates"][0] == "reuse=7"
+
+
+def test_the_random_prior_looks_at_no_data() -> None:
+    chosen = set()
+    for seed in range(20):
+        learner, built = after_first_task("mlp", prior="random", seed=seed)
+        learner.adopt(learner.paths_from([], built[1])[0], built[1])
+        assert not learner.searches(built[2])
+        chosen.add(tuple(learner.sources(built[2], [])))
+    assert chosen == {(0,), (1,)}
+
+
+def test_of_equal_scores_the_most_recent_task_is_taken() -> None:
+    learner = MNTDP(build=partial(MLP, input_shape=(1, 2, 2), head=tasks(1)[0].head, sizes=(4,)), k=2)
+    assert learner.sources(tasks(5)[4], [0.5, 0.9, 0.9, 0.1]) == [2, 1]
+    assert MNTDP(build=learner.build, k="all").sources(tasks(4)[3], []) == [2, 1, 0]
+
+
+def test_a_learner_grows_back_from_its_state(run: toys.Learned) -> None:
+    learner: Any = run.learner
+    s = copied()
+    empty: Any = MNTDP(build=learner.build, seed=0)
+    empty.head = s.head
+    empty.load_state_dict(copy.deepcopy(learner.state_dict()))
+    x = s.test(0).x[:10]
+    for task in range(3):
+        assert torch.equal(empty.eval()(x, task), learner(x, task))
+    assert empty.notes() == learner.notes()
+    assert empty.library.training is False
+
+
+def test_frozen_modules_stay_in_evaluation_mode_whoever_asks(run: toys.Learned) -> None:
+    learner: Any = copy.deepcopy(run.learner)
+    learner.train()
+    assert not any(module.training for module in learner.library.modules_by_number.modules())
+
+
+# ---- the search ----------------------------------------------------------------------------------------------------
+
+
+def test_features_of_many_paths_call_each_module_once() -> None:
+    learner, built = after_first_task("mlp")
+    learner.adopt(next(c for c in learner.paths_from([0], built[1]) if len(c.network.prefix) == 1), built[1])
+    calls: list[int] = []
+    for number, module in enumerate(learner.library.modules_by_number):
+        module.register_forward_hook(lambda *_, number=number: calls.append(number))
+    trunks = {tuple(path[:-1]) for path in learner.library.paths}
+    x = torch.rand(3, 1, 28, 28)
+    made = learner.library.features(x, trunks)
+    assert sorted(calls) == sorted({number for trunk in trunks for number in trunk})
+    assert all(torch.equal(made[trunk], learner.library(x, trunk)) for trunk in trunks)
+
+
+@given(n=st.integers(1, 30), k=st.integers(1, 7), seed=st.integers(0, 5))
+@settings(max_examples=40, deadline=None)
+def test_votes_are_those_of_a_loop(n: int, k: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    known, asked = torch.rand(n, 3, generator=generator), torch.rand(9, 3, generator=generator)
+    labels, answers = torch.randint(4, (n,), generator=generator), torch.randint(4, (9,), generator=generator)
+    right = 0
+    for one, answer in zip(asked, answers.tolist()):
+        order = sorted(range(n), key=lambda i: float((known[i] - one).norm()))[:k]
+        votes = [sum(int(labels[i]) == c for i in order) for c in range(4)]
+        right += votes.index(max(votes)) == answer
+    assert vote_accuracy(known, labels, asked, answers, k) == pytest.approx(right / 9)
+
+
+def test_the_search_sees_every_class_in_its_proportion() -> None:
+    y = torch.arange(10).repeat_interleave(400)
+    split = Split(torch.rand(len(y), 1), y, torch.zeros_like(y))
+    some = some_of_each_class(split, 1000, rng(0))
+    assert some.y.bincount().tolist() == [100] * 10
+    assert some_of_each_class(split, 5000, rng(0)) is split
+
+
+def test_the_order_of_examples_does_not_change_scores() -> None:
+    generator = torch.Generator().manual_seed(0)
+    known, asked, labels, answers = torch.rand(50, 4, generator=generator), torch.rand(20, 4), torch.arange(50) % 3, torch.arange(20) % 3
+    order = torch.randperm(50, generator=generator)
+    assert vote_accuracy(known, labels, asked, answers, 5) == vote_accuracy(known[order], labels[order], asked, answers, 5)
+
+
+def test_without_validation_data_there_is_no_search() -> None:
+    with pytest.raises(Refusal, match=r"stream\.n_val above 0"):
+        toys.learn(MNTDP(build=toys.builder(s := toys.stream(n_val=0))), s, toys.training())
+
+
+@pytest.mark.parametrize("options", [{"prior": "best"}])
+def test_unknown_priors_are_refused(options: dict) -> None:
+    with pytest.raises(Refusal, match="nearest, random"):
+        MNTDP(build=toys.builder(toys.stream()), **options)
