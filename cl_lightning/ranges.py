@@ -198,6 +198,8 @@ RANGES: dict[str, Range] = {
     "trainer.stack": SWITCH,
     "trainer.candidates_at_once": whole(1) | null("all"),
     "trainer.probe_every": whole(1) | null("never"),
+    "trainer.probe_at": each(whole(0)),
+    "trainer.probe_examples": whole(1) | null("all"),
     "trainer.evaluate": one_of("all", "seen", "final"),
     "trainer.precision": one_of(32, "32", "bf16-mixed"),  # 16-mixed would have one loss scaler for all candidates
     "trainer.accelerator": one_of("cpu", "gpu", "cuda", "mps", "auto"),

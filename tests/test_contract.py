@@ -15,7 +15,7 @@ import torch.nn as nn
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.lockstep import LockStep
 from cl_lightning.experiment import build_learner
-from cl_lightning.learners import Finetune, Learner
+from cl_lightning.learners import MNTDP, Finetune, Learner, NewHead
 from cl_lightning.learners.base import FINAL, tensor_bytes
 from cl_lightning.runs import conf_dir
 from tests import toys
@@ -30,6 +30,9 @@ VARIANTS = [
     ("learner=joint", "learner.restart=false"),
     ("learner=er", "learner.policy=ring", "learner.size=5"),
     ("learner=ewc", "learner.penalty=online", "learner.gamma=0.9", "learner.fisher=sample"),
+    ("learner=mntdp_d", "learner.k=all"),
+    ("learner=mntdp_d", "learner.prior=random", "learner.allow_head_reuse=false"),
+    ("learner=new_head", "learner.trunk=finetune"),
     ("learner=gem", "learner.total=60", "learner.memory_precision=bf16"),
 ]
 CASES = [(f"learner={name}",) for name in NAMES] + VARIANTS
@@ -84,7 +87,7 @@ def test_an_unseeded_draw_is_caught() -> None:
 
 def only_training_data_decide(make: Make) -> None:
     s, garbage = toys.stream(), toys.stream()
-    garbage.images.test.x.random_(0, 255, generator=torch.Generator().manual_seed(0))
+    garbage.sources[0].test.x.random_(0, 255, generator=torch.Generator().manual_seed(0))
     one, other = learn(make(), s, training(patience=10)), learn(make(), garbage, training(patience=10))
     assert torch.equal(one.weights, other.weights)
     assert one.matrix != other.matrix
@@ -117,6 +120,8 @@ OWN_WAY = {  # learners that never are, and why
     "independent": "a network a task",
     "independent_gem": "a network a task",
     "joint": "trains on all tasks",
+    "mntdp_d": "new modules a task",
+    "new_head": "a head a task",
     "multimodal": "an input layer a task",
     "gem": "projects whenever a memory would suffer",
     "agem": "projects whenever the memories would suffer",
@@ -175,7 +180,16 @@ def test_a_checkpoint_restores_it_in_an_empty_one(overrides: tuple) -> None:
 # ---- U7: the optimizer's state at a task switch ------------------------------------------------------------------
 
 
-STARTS_ANEW = ("independent", "joint", "joint,at=last_task")  # each task from weights of its own: nothing to carry
+STARTS_ANEW = (
+    "independent",
+    "joint",
+    "joint,at=last_task",
+    "new_head",
+    "new_head,trunk=finetune",
+    "mntdp_d",
+    "mntdp_d,k=all",
+    "mntdp_d,prior=random,allow_head_reuse=false",
+)  # each task from weights of its own: nothing to carry
 OPTIMIZERS = {"adam": {"optimizer": "adam"}, "momentum": {"optimizer": "sgd", "momentum": 0.9}}
 
 
@@ -191,6 +205,11 @@ def test_the_optimizers_state_is_reset_at_a_switch_unless_it_is_to_be_carried(ov
 
 def trained(learner: Learner) -> list[nn.Parameter]:
     """Of the network that was trained last."""
+    if isinstance(learner, MNTDP):
+        new = learner.library.paths[-1][learner.notes()["reused"] :]
+        return [p for number in new for p in learner.library.modules_by_number[number].parameters()]
+    if isinstance(learner, NewHead):
+        return list(learner.heads[-1].parameters())
     return list((learner.network if learner.network is not None else learner.networks[-1]).parameters())
 
 

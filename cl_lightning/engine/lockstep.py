@@ -127,6 +127,7 @@ class LockStep:
             self.begun = True
             self.set_mode(training=True)
             if self.step == 0:
+                self.snapshot_if_due()
                 self.score_if_due()
         began, began_cpu, scored = perf_counter(), process_time(), self.costs.seconds.get("score", 0.0)
         for batch in block:
@@ -144,7 +145,8 @@ class LockStep:
             trainer.should_stop = True
 
     def snapshot_if_due(self) -> None:
-        if self.settings.probe_every and self.step % self.settings.probe_every == 0:
+        every = self.settings.probe_every
+        if self.step in self.settings.probe_at or (every and self.step and self.step % every == 0):
             for i in self.alive:
                 weights = self.candidates[i].network.state_dict().items()
                 self.snapshots[i][self.step] = {name: value.detach().cpu().clone() for name, value in weights}

@@ -51,6 +51,8 @@ class Training:
     stack: bool = True
     candidates_at_once: int | None = None
     probe_every: int | None = None
+    probe_at: tuple[int, ...] = ()
+    probe_examples: int | None = None
     evaluate: str = "all"
     precision: str = "32"
     accelerator: str = "cpu"
@@ -63,6 +65,7 @@ class Training:
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", str(self.precision))
         object.__setattr__(self, "score_at", tuple(self.score_at))
+        object.__setattr__(self, "probe_at", tuple(self.probe_at))
         for key, value in vars(self).items():
             check_value(f"trainer.{key}", value)
         if self.momentum and self.optimizer == "adam":

@@ -43,6 +43,7 @@ class Evaluator:
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
         self._kept: dict[int, Split] = {}
+        self._predicted: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}  # of learners that do not forget
         self.told = False  # whether a predictor was ever given a task's number
 
     def asked(self, learned: int) -> range:
@@ -59,21 +60,43 @@ class Evaluator:
         return {name: self.row(predictor, learned) for name, predictor in predictors.items()}
 
     def probe(self, predictor: Learner, learned: int) -> list[float | None]:
-        """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated."""
-        return self.row(predictor, learned, range(learned if self.settings.evaluate == "seen" else len(self.stream)))
+        """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated; on some of their images."""
+        return self.row(predictor, learned, range(learned if self.settings.evaluate == "seen" else len(self.stream)), probing=True)
 
     @torch.no_grad()
-    def row(self, predictor: Learner, learned: int, tasks: range | None = None) -> list[float | None]:
+    def row(self, predictor: Learner, learned: int, tasks: range | None = None, probing: bool = False) -> list[float | None]:
         matrix = AccuracyMatrix(len(self.stream))
         predictor.to(self.device).eval()
         for task in self.asked(learned) if tasks is None else tasks:
             if predictor.predicts(task):
-                test = self.test(task)
+                test = self.some(self.test(task)) if probing else self.test(task)
                 with seeded(predictor.seed, "evaluate", learned):  # the same for all tasks, so that draws tell nothing of the task
-                    matrix.update(self.predict(predictor, test, task), test.y, learned, task)
+                    matrix.update(self.remembered(predictor, test, task, learned, probing), test.y, learned, task)
         predictor.cpu()  # where it is between phases
         row = (matrix.right / matrix.total)[learned].tolist()
         return [None if value != value else value for value in row]
+
+    def some(self, test: Split) -> Split:
+        """Examples for a probe, at equal distances, so that all classes are among them."""
+        most = self.settings.probe_examples
+        every = 1 if most is None else -(-len(test) // most)
+        return Split(test.x[::every], test.y[::every], test.task[::every])
+
+    def remembered(self, predictor: Learner, test: Split, task: int, learned: int, probing: bool) -> torch.Tensor:
+        """Output numbers (n,). A learner that declares never to forget is asked for all images of a task once; from then on for some,
+        whose logits must have kept their bits."""
+        if predictor.forgets or learned <= task + probing:
+            return self.predict(predictor, test, task)
+        logits = self.again(predictor, test.x[:IMAGES_EXAMINED], task if predictor.needs.task_id_at_test else None)
+        known = self._predicted.get((task, probing))
+        if known is None:
+            known = self._predicted[task, probing] = logits, self.predict(predictor, test, task)
+        if not torch.equal(known[0], logits):
+            raise ProtocolError(
+                f"{type(predictor).__name__} declares forgets=False, but its predictions for task {task} have changed.",
+                "Freeze all that they depend on, running statistics too, or leave forgets=True: every task is tested whole then.",
+            )
+        return known[1]
 
     def predict(self, predictor: Learner, test: Split, task: int) -> torch.Tensor:
         """Output numbers (n,) on the CPU. The learner is told the task only if it declared the need."""

@@ -88,6 +88,7 @@ class Learner(pl.LightningModule):
 
     needs = Needs()
     tunes: tuple[str, ...] = ()  # hyper-parameters of its own that a grid may name, besides the optimizer's
+    forgets = True  # False: declares that predictions for a task never change once it is learned; the evaluator checks that, and saves time
     automatic_optimization = False
 
     def __init__(self, build: Callable[..., nn.Module], grid: Sequence[dict] = ({},), seed: int = 0) -> None:

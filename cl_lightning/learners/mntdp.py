@@ -29,6 +29,7 @@ class MNTDP(Learner):
     """
 
     needs = Needs(task_id_at_test=True)
+    forgets = False
 
     def __init__(
         self,
@@ -102,12 +103,10 @@ class MNTDP(Learner):
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
         assert isinstance(batch.shared, dict)
         new: Any = c.network
-        assert self.head is not None
         return widened(new(batch.shared[new.prefix]), self.head, self.task_in_training)
 
     def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
         assert task is not None, "declared in needs"
-        assert self.head is not None
         return widened(self.library(x, self.library.paths[task]), self.head, task)
 
     def predicts(self, task: int) -> bool:

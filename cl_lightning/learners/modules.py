@@ -88,9 +88,8 @@ def own_head(ways: int) -> Head:
     return Head("domain", ways, (tuple(range(ways)),))
 
 
-def widened(narrow: torch.Tensor, head: Head, task: int) -> torch.Tensor:
+def widened(narrow: torch.Tensor, head: Head | None, task: int) -> torch.Tensor:
     """A task's own logits among those of the whole stream: -inf for all others."""
-    own = head.owned[task]
-    if own == tuple(range(head.outputs)):
+    if head is None or (own := head.owned[task]) == tuple(range(head.outputs)):
         return narrow
     return narrow.new_full((len(narrow), head.outputs), -torch.inf).index_copy(1, torch.tensor(own, device=narrow.device), narrow)

@@ -48,6 +48,7 @@ class NewHead(Learner):
         if trunk not in TRUNKS:
             raise Refusal(f"learner.trunk={trunk} must be one of {', '.join(TRUNKS)}.")
         self.freezes = trunk == "freeze"
+        self.forgets = not self.freezes
         self.trunk, _ = self.parts(0, 1)
         self.network, self.heads = None, nn.ModuleList()
         self.ways: list[int] = []
@@ -79,7 +80,6 @@ class NewHead(Learner):
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
         assert isinstance(batch.shared, torch.Tensor)
-        assert self.head is not None
         return widened(c.network(batch.shared), self.head, self.task_in_training)
 
     def predicts(self, task: int) -> bool:
@@ -87,7 +87,6 @@ class NewHead(Learner):
 
     def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
         assert task is not None, "declared in needs"
-        assert self.head is not None
         return widened(self.heads[task](self.trunk(x)), self.head, task)
 
     def structure(self) -> dict:

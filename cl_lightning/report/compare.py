@@ -16,6 +16,9 @@ COLUMNS = {  # results, and their heads in a table
     "backward_transfer": "BWT",
     "forward_transfer": "FWT",
     "forgetting_from_best": "forgetting",
+    "transfer": "T",
+    "learning_curve_area": "LCA",
+    "memory": "Mem MB",
     "cpu_seconds": "CPU s",
 }
 
@@ -64,7 +67,15 @@ def group_of(runs: Sequence[dict]) -> Group:
 
 def values_of(run: dict) -> dict[str, float | None]:
     cpu = [cost["seconds"].get("cpu") for cost in run["costs"]]
-    return {**run["metrics"], "cpu_seconds": sum(cpu) if None not in cpu else None}
+    last, reference = run["costs"][-1], run.get("reference")  # from schema 3 on
+    memory = last["published_memory"] / 1e6 if reference else None
+    return {
+        **dict.fromkeys(COLUMNS),
+        **run["metrics"],
+        "transfer": reference["transfer"] if reference else None,
+        "memory": memory,
+        "cpu_seconds": sum(cpu) if None not in cpu else None,
+    }
 
 
 def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 from cl_lightning import faults
 from cl_lightning.journal import Journal, write_whole
 from cl_lightning.metrics.accuracy_matrix import all_metrics
+from cl_lightning.metrics.learning_curve import learning_curve_area
 
 SCHEMA = 3
 
@@ -29,7 +30,7 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
         **known,
         "reference": reference_of(journal),
         "accuracy_matrix": main,
-        "metrics": metrics_of(main),
+        "metrics": {**metrics_of(main), **learning_curve(journal)},
         "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
         "probes": [{key: row[key] for key in ("task", "phase", "step", "accuracies")} for row in journal.all("probe")],
         "selected": [selected(row) for row in {(row["where"], row["index"]): row for row in journal.all("phase")}.values()],
@@ -40,6 +41,16 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
     faults.reached("results.write")
     with write_whole(path) as building:
         building.write_text(json.dumps(content, indent=1, allow_nan=False))
+
+
+def learning_curve(journal: Journal) -> dict[str, float | None]:
+    """The area under the learning curves, where probes looked at their beginnings: in each task's first phase."""
+    curves: dict[int, dict[int, float]] = {row["task"]: {} for row in journal.all("boundary")}
+    for row in journal.all("probe"):
+        if row["phase"] == 0 and row["accuracies"][row["task"]] is not None:
+            curves[row["task"]][row["step"]] = row["accuracies"][row["task"]]
+    area = learning_curve_area(list(curves.values()))
+    return {} if area is None else {"learning_curve_area": area}
 
 
 def reference_of(journal: Journal) -> dict[str, Any] | None:

@@ -22,7 +22,9 @@ def show(folder: Path, note: str | None = None, console: Console | None = None) 
     stream = results["stream"]
     seed = f"seed {results['seed']}"
     console.print(f"\n[bold]{results['learner']}[/bold] on {stream['name']}, {len(stream['tasks'])} tasks, {seed}", highlight=False)
-    for table in (matrix_table(results["accuracy_matrix"]), metric_table(results["metrics"]), cost_table(results)):
+    reference = results.get("reference")  # from schema 3 on
+    metrics = {**results["metrics"], **({"transfer to the last task": reference["transfer"]} if reference else {})}
+    for table in (matrix_table(results["accuracy_matrix"]), metric_table(metrics), cost_table(results)):
         console.print(table)
     if "card" in results:  # from schema 2 on
         console.print(card_table(results["card"]))

@@ -11,7 +11,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.evaluation import evaluator as module
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune, Needs
-from cl_lightning.protocol import Grants
+from cl_lightning.protocol import Grants, ProtocolError
 from tests import toys
 from tests.toys import builder
 
@@ -95,3 +95,32 @@ def test_dropout_is_off_at_test() -> None:
     evaluator = Evaluator(s, Training(), CPU, Grants())
     assert evaluator.row(learner, 0) == evaluator.row(learner, 0)
     assert not learner.training
+
+
+# ---- learners that never forget ----------------------------------------------------------------------------------
+
+
+def test_a_learner_that_never_forgets_is_asked_for_few_images_of_old_tasks() -> None:
+    from cl_lightning.learners import Independent
+
+    asked = []
+
+    class Counting(Independent):
+        def forward(self, x, task):
+            asked.append((task, len(x)))
+            return super().forward(x, task)
+
+    s = toys.stream(tasks=3)
+    learned = toys.learn(Counting(build=toys.builder(s), seed=0), s)
+    whole = len(s.test(0))
+    assert [asked.count((task, whole)) for task in range(3)] == [1, 1, 1]
+    assert learned.matrix == toys.learn(Independent(build=toys.builder(s), seed=0), s).matrix
+
+
+def test_a_learner_that_claims_never_to_forget_and_does_is_refused() -> None:
+    class Boasts(Finetune):
+        forgets = False
+
+    s = toys.stream(tasks=2)
+    with pytest.raises(ProtocolError, match=r"declares forgets=False, but its predictions for task 0 have changed"):
+        toys.learn(Boasts(build=toys.builder(s), seed=0), s)

@@ -1,0 +1,17 @@
+"""The area under learning curves."""
+
+from cl_lightning.metrics.learning_curve import learning_curve_area
+
+
+def test_the_area_is_the_mean_over_the_first_mini_batches_and_over_tasks() -> None:
+    assert learning_curve_area([{b: b / 10 for b in range(6)}, dict.fromkeys(range(6), 0.5)]) == (0.25 + 0.5) / 2
+
+
+def test_a_curve_that_ends_early_keeps_its_last_value() -> None:
+    assert learning_curve_area([{0: 0.9}]) == 0.9
+    assert abs(learning_curve_area([{0: 0.0, 1: 0.6, 10: 1.0}]) - 0.5) < 1e-12
+
+
+def test_without_a_look_before_the_first_mini_batch_there_is_no_area() -> None:
+    assert learning_curve_area([{1: 0.5}]) is None
+    assert learning_curve_area([]) is None
