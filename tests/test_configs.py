@@ -19,7 +19,14 @@ from tests.commands import configure, run
 
 FILES = sorted(Path(conf_dir()).rglob("*.yaml"))
 EXPERIMENTS = sorted(path.stem for path in (Path(conf_dir()) / "experiment").glob("*.yaml"))
-STUDIES = {"gem_passes": "gem_rotations", "gem_memory": "gem_rotations", "gem_table1": "gem_permutations"}  # sweeps of experiments
+STUDIES = {  # sweeps of experiments
+    "gem_passes": "gem_rotations",
+    "gem_memory": "gem_rotations",
+    "gem_table1": "gem_permutations",
+    "ctrl_ablation_prior": "ctrl_minus",
+    "ctrl_ablation_k": "ctrl_minus",
+    "ctrl_ablation_modules": "ctrl_out",
+}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -48,9 +55,19 @@ def test_an_experiment_has_its_own_name(name: str) -> None:
     assert configure(f"+experiment={name}").name == STUDIES.get(name, name)
 
 
-LEARNERS = ["finetune", "independent", "independent_gem", "joint", "gem"]
+LEARNERS = ["finetune", "independent", "independent_gem", "joint", "gem", "mntdp_d"]
 REFUSED = [("split_single_head", "independent"), ("split_single_head", "independent_gem")]  # the task's number at test is not given
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
+SHORT = ["backbone.width=4", "trainer.max_steps=3", "trainer.precision=32", "stream.test_per_class=10", "stream.on_shortage=shrink"]
+FEW_LISTED = "stream.tasks=[{source: mnist, n_train: 40, n_val: 20}, {source: fashion_mnist, n_train: 20, n_val: 20}]"
+
+
+def smaller(name: str) -> list[str]:
+    """What makes an experiment end in seconds."""
+    if not name.startswith("ctrl"):
+        return SMALLER
+    few = ["stream.tasks=2", "stream.large=[25,15]", "stream.names=[mnist,fashion_mnist]"] if "long" in name else [FEW_LISTED]
+    return [*SHORT, *few, *FEW_IMAGES]
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -58,7 +75,7 @@ SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
 def test_every_experiment_runs_with_every_learner_that_it_gives_what_it_needs(name: str, learner: str, tmp_path: Path) -> None:
     refused = pytest.raises(Refusal, match=r"grants\.task_id_at_test=false")
     with refused if (name, learner) in REFUSED else nullcontext():
-        results = run(tmp_path, f"+experiment={name}", f"learner={learner}", "progress=false", *SMALLER, small=False)
+        results = run(tmp_path, f"+experiment={name}", f"learner={learner}", "progress=false", *smaller(name), small=False)
         assert results["name"] == STUDIES.get(name, name)
 
 
@@ -90,6 +107,9 @@ STREAMS = {
     "sequence": [],
     "incremental_cifar100": ["stream.tasks=3", "stream.n_train=50"],
     "split_cifar100": ["stream.tasks=3", "stream.n_train=100", "stream.n_val=50"],
+    **{f"ctrl_{name}": ["stream.on_shortage=shrink"] for name in ("minus", "plus", "in", "out", "pl")},
+    "ctrl_long": ["stream.on_shortage=shrink", "stream.tasks=6"],
+    "ctrl_long_published": ["stream.on_shortage=shrink", "trainer.evaluate=final"],
 }
 
 
