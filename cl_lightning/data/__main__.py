@@ -17,6 +17,7 @@ DESCRIPTION = """The data sets of this program.
 
   list                      what there is: classes, images, licence, where it comes from; decodes nothing
   show NAME                 draw a contact sheet, a row of images a class, into NAME.png
+  show NAME NAME ...        a row of images each, into sheet.png; show all: of all that is on this machine
   check [NAME ...]          count, compare, and look for copies; without names, all that is on this machine
 
 Which sources, and from where, is configured as for a run: data=real data.root=FOLDER cache=FOLDER data.sources.mnist.side=32
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("command", choices=COMMANDS, help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", metavar="NAME or KEY=VALUE", help="sources, and the configuration's keys")
-    parser.add_argument("--out", type=Path, help="file of the contact sheet (default: NAME.png)")
+    parser.add_argument("--out", type=Path, help="file of the contact sheet (default: NAME.png, sheet.png)")
     try:
         options = parser.parse_args(arguments)
         names = [name for name in options.names if "=" not in name]
@@ -124,12 +125,32 @@ def show(names: list[str], overrides: list[str], out: Path | None) -> int:
     from cl_lightning.data.cache import open_images
     from cl_lightning.data.sheet import write_sheets
 
-    if len(names) != 1:
-        raise Refusal(f"show draws one source, not {len(names)}. Name it: python -m cl_lightning.data show mnist.")
+    if not names:
+        raise Refusal("show draws nothing without a name. Name one source or several, or all: python -m cl_lightning.data show mnist.")
     cfg = configured(overrides)
+    if names == ["all"] or len(names) > 1:
+        return show_several(names, cfg, out or Path("sheet.png"))
     images = open_images(names[0], source_of(cfg, names[0]), cfg.cache)
     for file in write_sheets(images, out or Path(f"{names[0]}.png")):
         print(f"written: {file}")
+    return 0
+
+
+def show_several(names: list[str], cfg: DictConfig, out: Path) -> int:
+    """Of a set that is drawn on this machine a few images are, so that none of them waits for half a million."""
+    from cl_lightning.data.cache import open_images
+    from cl_lightning.data.sheet import few_of, write_overview
+    from cl_lightning.data.synthetic.drawing import Drawn
+
+    everything = names == ["all"]
+    sources = {name: source_of(cfg, name) for name in (cfg.data.sources if everything else names)}
+    if everything:
+        absent = [name for name, source in sources.items() if not at_hand(name, source, cfg.cache)]
+        print(*(f"{name}: not on this machine ({sources.pop(name).origin()})" for name in absent), sep="\n", end="\n" * bool(absent))
+    if not sources:
+        raise Refusal("show all draws what is on this machine, and no source is. Set CL_LIGHTNING_DATA or data.root, or name a source.")
+    images = [few_of(name, s) if isinstance(s, Drawn) else open_images(name, s, cfg.cache) for name, s in sources.items()]
+    print(f"written: {write_overview(images, out)}")
     return 0
 
 

@@ -79,6 +79,39 @@ def test_more_than_twenty_classes_take_more_pages(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("sheet*.png")) == ["sheet-2.png", "sheet-3.png", "sheet.png"]
 
 
+def test_show_of_several_draws_a_row_of_each(own: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "mnist", "fruits_360", "svhn", own[2]]) == 0
+    assert capsys.readouterr().out == "written: sheet.png\n"
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    assert sheet.shape[0] == 3 * (64 + 2) + 2
+    rows = [sheet[2 + 66 * row : 66 * (row + 1), -10 * 66 :] for row in range(3)]
+    filled = [(row.reshape(64, 10, 66, 3) != 255).any((0, 2, 3)).tolist() for row in rows]
+    assert filled == [[True] * 10] * 3
+    assert len({row.tobytes() for row in rows}) == 3
+
+
+def test_show_of_several_draws_the_same_sheet_whatever_is_cached(own: list[str], tmp_path: Path) -> None:
+    arguments = ["show", "mnist", "kmnist", "data.sources.mnist.train=3000", own[2], "--out"]
+    assert main([*arguments, str(tmp_path / "first.png")]) == 0
+    assert main(["check", "mnist", "data.sources.mnist.train=3000", own[2]]) == 0
+    assert main([*arguments, str(tmp_path / "second.png")]) == 0
+    assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
+
+
+def test_show_all_draws_what_is_here_and_says_what_is_not(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["show", "all", *own, "--out", str(tmp_path / "all.png")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "svhn: not on this machine (Hub: ufldl-stanford/svhn@main)" in said
+    assert not any(line.startswith("usps") for line in said)
+    assert said[-1] == f"written: {tmp_path / 'all.png'}"
+    assert Image.open(tmp_path / "all.png").height == 64 + 2 + 2
+
+
+def test_the_readmes_picture_is_small() -> None:
+    assert (Path(__file__).parents[2] / ".github" / "synthetic.png").stat().st_size < 300_000
+
+
 def test_check_counts_and_compares(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     twin = tmp_path / "data" / "usps" / "test" / "3"
     (tmp_path / "data" / "usps" / "train" / "3" / "0.png").rename(twin / "1.png")
@@ -144,8 +177,10 @@ def test_check_tells_of_a_count_that_a_generator_or_the_hub_should_have_met(tmp_
     ("arguments", "says"),
     [
         (["list", "mnst"], "no source 'mnst' here. Did you mean mnist"),
-        (["show"], "show draws one source, not 0"),
-        (["show", "mnist", "usps"], "show draws one source, not 2"),
+        (["show"], "show draws nothing without a name"),
+        (["show", "mnist", "usps", "data=synthetic"], "no source 'usps' here"),
+        (["show", "mnist", "svhn", "data=real", "data.root=null"], "The images of 'mnist' are not on this machine"),
+        (["show", "all", "data=real", "data.root=/nowhere"], "no source is. Set CL_LIGHTNING_DATA"),
         (["check", "svhn", "data=real", "data.root=null"], "svhn: WRONG. The images of 'svhn' are not on this machine"),
         (["check", "dtd10", "data=real", "data.root=/nowhere"], "no repository of the Hub is known"),
         (["list", "data=nope"], "data=nope is not there"),
