@@ -84,6 +84,8 @@ def explained(error: Exception) -> Exception:
         return Refusal(f"{group or 'config'}={choice} is not there.{nearest(choice, error.options or [])}")
     if isinstance(error, ConfigCompositionException) and words[0].startswith("Could not override"):
         key = words[0].split("'")[1]
+        if key in all_keys():
+            return Refusal(f"{key} has no such key inside. Add it with a plus, as in +stream.held_out.mnist=10.")
         return Refusal(f"{key} is not a key.{nearest(key, all_keys())}\nSee them all with --cfg job; a new one is added with +{key}=...")
     if isinstance(error, HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError):
         return Refusal(f"The command line makes no configuration: {words[0]}\nArguments are group=choice or key=value; see --help.")

@@ -126,7 +126,10 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 tell("on_task_start", learner, task)
                 engine.learn(learner, task)
                 tell("on_task_end", learner, task)
-                lent, copies = [each.index for each in (*task.past, task)], copies_of([s for s in (task.train, task.val) if s], learner)
+                lent, copies = (
+                    [each.index for each in (*task.past, task)],
+                    copies_of([s for s in (task.train, task.val) if s], learner, stream.show),
+                )
             saved = boundary(learner, engine, index, lent=lent, copies=copies)
             if cfg.debug.fresh_learner:
                 learner = build_learner(cfg, stream)
@@ -193,7 +196,7 @@ def boundary(learner: Learner, engine: Engine, index: int, **witnessed: Any) -> 
     costs, held, stored = engine.settle().plain(), learner.held(), journal.place(saved).stat().st_size
     weigh(learner, held, stored, len(state))
     in_reach = tensor_bytes([tensor for _, tensor in tensors_of(learner)])
-    learned = {"notes": learner.notes(), "published_memory": published_memory(learner)}
+    learned = {"notes": learner.account(), "published_memory": published_memory(learner)}
     journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, kept=in_reach, **learned, **witnessed)
     for row in journal.all("share"):  # the boundary has taken their place
         journal.drop(row["weights"])

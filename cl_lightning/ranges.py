@@ -71,6 +71,9 @@ A_NAME = Range("a name without / and :", lambda value: TEXT.holds(value) and val
 SWITCH = one_of(True, False)
 MAPPING = Range("a mapping", lambda value: isinstance(value, Mapping))
 SEED = whole(0)
+PAIR = Range(
+    "two whole numbers of at least 1", lambda value: isinstance(value, list | tuple) and len(value) == 2 and all(map(whole(1).holds, value))
+)
 HEADS = one_of("single", "domain", "multi_test", "multi_train_test")
 SPLITS = each_split(each(TEXT, least=1), "lists of names")
 COUNTS = each_split(whole(0) | null("unknown"), "numbers of images, or null")
@@ -121,14 +124,19 @@ RANGES: dict[str, Range] = {
     "stream.tasks": whole(1) | each(MAPPING, least=1),
     "stream.kind": TEXT,
     "stream.names": each(TEXT, least=1),
-    "stream.large": each(whole(1), least=2),
-    "stream.small": each(whole(1), least=2),
-    "stream.at_most": MAPPING,
+    "stream.large": PAIR,
+    "stream.small": PAIR,
+    "stream.at_most": Range(
+        "a mapping of sources to two numbers", lambda value: isinstance(value, Mapping) and all(map(PAIR.holds, value.values()))
+    ),
     "stream.shares": each(Range("a number in [0, 1]", lambda value: is_number(value) and 0 <= value <= 1), least=1),
     "stream.balanced": SWITCH,
     "stream.on_shortage": one_of("error", "shrink"),
     "stream.test_per_class": whole(1) | null("all"),
-    "stream.held_out": MAPPING | null("each task takes its own"),
+    "stream.held_out": Range(
+        "a mapping of sources to numbers", lambda value: isinstance(value, Mapping) and all(is_whole(n) and n > 0 for n in value.values())
+    )
+    | null("each task takes its own"),
     "stream.show": MAPPING,
     "stream.show.shape": each(whole(1), least=3) | null("the source's own"),
     "stream.show.fit": one_of("scale", "pad"),

@@ -16,6 +16,7 @@ import cl_lightning
 
 IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug", "run", "from_task", "tuned")
 
+DATA_FILES = (".parquet", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 REMARKS = ("root", "licence", "citation", "counts", "tried")  # of a source
 
 GIVEN = ("permutations", "angles", "order")  # keys of a stream that may name files
@@ -76,11 +77,13 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
 def used_data(plain: dict[str, Any]) -> dict[str, dict]:
     """Of the data, what can change the stream: the sources that it names and what stands in for them, without places and remarks."""
     substitute = plain["data"].get("substitute") or {}
-    named = sorted(set(texts(plain["stream"])) & {*plain["data"]["sources"], *substitute})
+    known = {*plain["data"]["sources"], *substitute}
+    named = sorted(set(texts(plain["stream"])) & known or known)  # a recipe of one's own may name none: then any may be used
     stand_ins = {name: substitute[name] for name in named if name in substitute}
     sources = {name: plain["data"]["sources"].get(name, {}) for name in {substitute.get(name, name) for name in named}}
     kept = {name: {key: value for key, value in source.items() if key not in REMARKS} for name, source in sorted(sources.items())}
-    return {"sources": kept, "substitute": stand_ins}
+    asked = {name: plain["data"]["sources"].get(name, {}).get("classes") for name in stand_ins}
+    return {"sources": kept, "substitute": stand_ins, "asked": asked}
 
 
 def texts(node: Any) -> list[str]:
@@ -104,7 +107,7 @@ def files_of(source: DictConfig) -> list[list]:
     if "folder" not in source or (source.get("root") is None and "repository" in source):
         return []
     folder = Path(source.get("root") or ".").expanduser() / source.folder
-    return [[str(file.relative_to(folder)), file.stat().st_size] for file in sorted(folder.rglob("*")) if file.is_file()]
+    return [[str(file.relative_to(folder)), file.stat().st_size] for file in sorted(folder.rglob("*")) if file.suffix.lower() in DATA_FILES]
 
 
 def versions(cfg: DictConfig) -> dict[str, str]:

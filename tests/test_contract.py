@@ -206,7 +206,7 @@ def test_the_optimizers_state_is_reset_at_a_switch_unless_it_is_to_be_carried(ov
 def trained(learner: Learner) -> list[nn.Parameter]:
     """Of the network that was trained last."""
     if isinstance(learner, MNTDP):
-        new = learner.library.paths[-1][learner.notes()["reused"] :]
+        new = learner.library.paths[-1][learner.account()["reused"] :]
         return [p for number in new for p in learner.library.modules_by_number[number].parameters()]
     if isinstance(learner, NewHead):
         return list(learner.heads[-1].parameters())

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME or KEY=VALUE", help="sources, and the configuration's keys")
     parser.add_argument("--out", type=Path, help="file of the contact sheet (default: NAME.png, sheet.png)")
     try:
-        options = parser.parse_args(arguments)
+        options = parser.parse_intermixed_args(arguments)
         names = [name for name in options.names if "=" not in name]
         return COMMANDS[options.command](names, [name for name in options.names if "=" in name], options.out)
     except KeyboardInterrupt:

@@ -62,9 +62,14 @@ class Pool:
         not_for_learners("pool")
         return self._parts[1]
 
-    @cached_property
+    @property
     def by_class(self) -> dict[int, torch.Tensor]:
         """The rows of each class that has any, in their own order."""
+        not_for_learners("pool")
+        return self._by_class
+
+    @cached_property
+    def _by_class(self) -> dict[int, torch.Tensor]:
         order = self.y.argsort(stable=True)
         present, counts = self.y.unique(return_counts=True)
         return dict(zip(present.tolist(), order.split(counts.tolist())))
@@ -106,12 +111,13 @@ class Images:
         return replace(self, classes=tuple(self.classes[c] for c in classes), train=pools[0], test=pools[1], digest=digest)
 
     def number(self, name: str | int) -> int:
-        """The number of a class that is called by its name, or by that of the class it stands in for."""
-        for names in (self.classes, self.substitute.classes if self.substitute else ()):
-            if name in names:
-                return names.index(name)
-        if isinstance(name, int) and 0 <= name < len(self.classes):
-            return name
+        """The number of a class by its name; of a stand-in, by the name of the class in its place in the source asked for."""
+        names = self.substitute.classes if self.substitute and self.substitute.classes else self.classes
+        number = names.index(name) if name in names else name
+        if isinstance(number, int) and 0 <= number < len(self.classes):
+            return number
+        if number != name:
+            raise Refusal(f"{self.source} stands in for {self.name} with {len(self.classes)} classes: there is none for {name!r}.")
         raise Refusal(f"{self.name} has no class {name!r}; it has {', '.join(self.classes[:20])}{', ...' * (len(self.classes) > 20)}.")
 
 

@@ -41,6 +41,10 @@ class Sizes:
             raise Refusal(f"stream.on_shortage={self.on_shortage} must be one of {', '.join(SHORTAGES)}.")
         if self.n_val < 0 or (self.n_train is not None and self.n_train < 1):
             raise Refusal(f"stream.n_train={self.n_train} must be at least 1 (null: all), stream.n_val={self.n_val} at least 0.")
+        if self.n_test is not None and self.n_test < 1:
+            raise Refusal(f"stream.n_test={self.n_test} must lie between 1 and the examples there are (null: all).")
+        if not self.balanced and (self.held_out is not None or self.test_per_class is not None):
+            raise Refusal("stream.held_out and stream.test_per_class are numbers a class. Set stream.balanced=true, or leave both at null.")
 
     def draw(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
         """Rows of ``classes``; class after class, each in the pool's order, if as many of each are drawn."""
@@ -65,7 +69,7 @@ class Sizes:
         shuffled = train[torch.randperm(len(train), generator=rng(*key("train")))]
         if n_test is None:
             drawn = test
-        elif 1 <= n_test <= len(test):
+        elif n_test <= len(test):
             drawn = test[torch.randperm(len(test), generator=rng(*key("test")))[:n_test]]
         else:
             raise Refusal(f"stream.n_test={n_test} must lie between 1 and the {len(test)} examples there are (null: all).")
@@ -76,7 +80,12 @@ class Sizes:
         each = {name: a_class(name, total, len(classes)) for name, total in totals.items()}
         parts: dict[str, list[torch.Tensor]] = {name: [] for name in totals}
         for c in classes:
-            train, val = self.pools(images, c, each["n_val"] or 0, key)
+            train, val = self.pools(images, c, each["n_train"], each["n_val"] or 0, key)
+            if not len(train):
+                raise Refusal(
+                    f"Class {c} ({images.classes[c]}) of {images.name} has {len(val)} images: with {each['n_val']} for validation none are "
+                    "left to train on. Lower stream.n_val."
+                )
             for name, rows in (("n_train", train), ("n_val", val), ("n_test", of_classes(images.test, [c]))):
                 wanted = each[name]
                 if name == "n_test" and wanted is None and self.test_per_class is not None:
@@ -92,11 +101,14 @@ class Sizes:
         asked = {name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total}
         return Draw(drawn["n_train"], drawn["n_val"], drawn["n_test"], asked)
 
-    def pools(self, images: Images, c: int, n_val: int, key: Callable[[str], tuple]) -> tuple[torch.Tensor, torch.Tensor]:
+    def pools(
+        self, images: Images, c: int, n_train: int | None, n_val: int, key: Callable[[str], tuple]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows of a class that training draws from, and those that validation draws from."""
         rows = of_classes(images.train, [c])
         if self.held_out is None:
-            count, generator = min(n_val, len(rows)), rng(*key("pools"), c)
+            short = self.on_shortage == "shrink" and n_train is not None and n_train + n_val > len(rows)
+            count, generator = n_val * len(rows) // (n_train + n_val) if short and n_train else min(n_val, len(rows)), rng(*key("pools"), c)
         else:
             most = 2 * len(rows) // 5  # small classes keep more for training
             count, generator = min(self.held_out, most), rng("held out", images.name, c)

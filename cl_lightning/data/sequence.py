@@ -19,9 +19,22 @@ from cl_lightning.data.streams import at_least_one, turned
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal, nearest
 from cl_lightning.randomness import rng
+from cl_lightning.ranges import NUMBER, SWITCH, TEXT, each, null, one_of, whole, written
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255))  # of backgrounds
 LABELS = ("keep", "shift", "permute")
+LISTED = {
+    "source": TEXT,
+    "classes": one_of("all") | whole(1) | each(TEXT | whole(0), least=1),
+    "like": whole(0) | null("classes of its own"),
+    "labels": one_of(*LABELS),
+    "n_train": whole(1) | null("all"),
+    "n_val": whole(0) | null("the stream's"),
+    "n_test": whole(1) | null("all"),
+    "colour": whole(0) | each(whole(0), least=3) | null("as it is"),
+    "permute": SWITCH,
+    "rotate": NUMBER,
+}
 
 
 @dataclass(frozen=True)
@@ -44,8 +57,12 @@ class Listed:
     def __post_init__(self) -> None:
         if self.labels not in LABELS:
             raise Refusal(f"stream.tasks.labels={self.labels} must be one of {', '.join(LABELS)}.")
-        if isinstance(self.classes, str) and self.classes != "all":
-            raise Refusal(f"stream.tasks.classes={self.classes} must be all, a number, or a list of classes.")
+        if self.like is not None and self.classes != "all":
+            raise Refusal("stream.tasks has `like` and `classes` in one task: it takes the classes of the other. Leave one out.")
+        if self.like is None and self.labels != "keep":
+            raise Refusal(f"stream.tasks.labels={self.labels} changes the labels of an earlier task: name it with `like`.")
+        if self.permute and self.rotate:
+            raise Refusal("stream.tasks has `permute` and `rotate` in one task. Leave one out.")
 
 
 def listed(entry: Mapping[str, Any], index: int) -> Listed:
@@ -53,7 +70,9 @@ def listed(entry: Mapping[str, Any], index: int) -> Listed:
     for key in entry:
         if key not in known:
             raise Refusal(f"stream.tasks[{index}].{key} is not a key of a task.{nearest(key, known)}")
-    if not isinstance(entry.get("source"), str):
+        if not LISTED[key].holds(entry[key]):
+            raise Refusal(f"stream.tasks[{index}].{key}={written(entry[key])} must be {LISTED[key].words}.")
+    if "source" not in entry:
         raise Refusal(f"stream.tasks[{index}].source is missing. Name one of data.sources.")
     return Listed(**entry)
 
@@ -146,6 +165,11 @@ def of_listed(
             return [order[i] for i in torch.randperm(len(order), generator=rng(seed, kind, index, "labels"))]
         return order
 
+    shape = shape_of(show, sources[entry(0).source])
+    for other in {entry(index).source for index in range(tasks)} if show.shape is None else ():
+        if sources[other].shape != shape:
+            raise Refusal(f"Images of {other} are {sources[other].shape}, those of the first task {shape}. Set stream.show.shape.")
+
     counts = [len(classes_of(index)) for index in range(tasks)]
     if head == "domain" and len(set(counts)) > 1:
         raise Refusal("stream.head=domain shares outputs, but these tasks differ in their number of classes. Use multi_train_test.")
@@ -162,7 +186,9 @@ def of_listed(
         drawn = own.draw(images, order, lambda purpose: (seed, kind, index, purpose))
         outputs = torch.full((len(images.classes),), -1)
         outputs[order] = torch.tensor(owned[index])
-        shape, pixels = shape_of(show, images), None
+        pixels = None
+        if one.colour is not None and shape[0] != 3:
+            raise Refusal(f"stream.tasks[{index}].colour needs images of three channels. Set stream.show.shape to [3, height, width].")
         if one.permute:
             pixels = torch.randperm(math.prod(shape), generator=rng(seed, kind, index, "permutation"))
         elif one.rotate:

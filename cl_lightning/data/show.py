@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from cl_lightning.errors import Refusal
 
 FITS = ("scale", "pad")
+ROUNDING = 1e-3  # grey levels by which arithmetic may fall short of a whole one
 FLAT = 1e-3  # a channel that deviates less than this is taken for constant, and not blown up
 
 
@@ -73,7 +74,12 @@ def formed(x: torch.Tensor, shape: tuple[int, int, int], fit: str) -> torch.Tens
         top, left = (height - h) // 2, (width - w) // 2
         x = F.pad(x, (left, width - w - left, top, height - h - top))
     elif (h, w) != (height, width):
-        x = F.interpolate(x.float(), (height, width), mode="bilinear", align_corners=False, antialias=True).clamp_(0, 255).to(torch.uint8)
+        x = (
+            F.interpolate(x.float(), (height, width), mode="bilinear", align_corners=False, antialias=True)
+            .add_(ROUNDING)
+            .clamp_(0, 255)
+            .to(torch.uint8)
+        )
     return x.expand(-1, channels, -1, -1) if x.shape[1] != channels else x
 
 

@@ -19,6 +19,10 @@ class Sources(Mapping[str, Images]):
         self.known, self.make, self.substitute = known, make, substitute  # known: names and, where they can be told, classes
         self._open: dict[str, Images] = {}
         for name, other in substitute.items():
+            if name not in known:
+                raise Refusal(
+                    f"data.substitute.{name} stands in for nothing: {name} is not among data.sources.{nearest(name, list(known))}"
+                )
             if other not in known:
                 raise Refusal(f"data.substitute.{name}={other} is not among data.sources.{nearest(other, list(known))}")
 

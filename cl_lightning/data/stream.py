@@ -49,7 +49,7 @@ class Stream:
     name: str
     sources: tuple[Images, ...]
     head: Head
-    recipe: Callable[[int], Recipe]
+    make: Callable[[int], Recipe]
     seed: int
     show: Show = PLAIN
     made_of: tuple = ()  # the recipe function and its arguments
@@ -62,6 +62,10 @@ class Stream:
     def shape(self) -> tuple[int, int, int]:
         """Channels, height, width of what a network gets."""
         return shape_of(self.show, self.sources[0])
+
+    def recipe(self, index: int) -> Recipe:
+        not_for_learners("train", index)
+        return self.make(index)
 
     def images(self, recipe: Recipe) -> Images:
         return recipe.images or self.sources[0]
@@ -117,6 +121,7 @@ class Stream:
 
     def statistics(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and deviation of each channel over the task's training images: what all its images are normalised by, whenever."""
+        not_for_learners("train", index)
         if index not in self._statistics:
             recipe = self.recipe(index)
             self._statistics[index] = statistics(self.plain(recipe, self.images(recipe).train.x[recipe.train]))
@@ -135,7 +140,9 @@ class Stream:
 
         Of a stream that was not made by a function with ``@recipe``, a hash of every drawn row, label and permutation.
         """
-        digest = hashlib.sha256(repr((DRAWS, [images.digest for images in self.sources], self.head, self.show, self.made_of)).encode())
+        digest = hashlib.sha256(
+            repr((DRAWS, [told_images(images) for images in self.sources], self.head, self.show, self.made_of)).encode()
+        )
         for each in () if self.made_of else map(self.recipe, range(len(self))):
             for key, value in ((f.name, getattr(each, f.name)) for f in fields(each)):
                 digest.update(f"{key} {value.digest if isinstance(value, Images) else value}".encode())
@@ -165,6 +172,10 @@ class Stream:
 def shape_of(show: Show, images: Images) -> tuple[int, int, int]:
     channels, height, width = show.shape or images.shape
     return channels, height, width
+
+
+def told_images(images: Images) -> tuple:
+    return images.digest, images.name, images.classes, images.substitute
 
 
 def recipe(make: Callable[P, Stream]) -> Callable[P, Stream]:

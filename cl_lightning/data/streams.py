@@ -120,12 +120,9 @@ def transformed(
     source_pixels: Callable[[int], torch.Tensor | None],
     order: str | None = None,
 ) -> Stream:
-    """Tasks that share all classes and differ in where pixels come from."""
-    if head not in ("domain", "single"):
-        raise Refusal(
-            f"stream.head={head} gives each task outputs of its own, but these tasks share their classes. Use stream.head=domain."
-        )
-    classes = range(len(images.classes))
+    """Tasks that share all classes and differ in where pixels come from. Under ``multi_*`` heads each has outputs of its own."""
+    classes, apart = range(len(images.classes)), head in ("multi_test", "multi_train_test")
+    owned = tuple(tuple(c + apart * index * len(classes) for c in classes) for index in range(tasks))
     none_empty(images, classes)
     fixed = given_whole("order", order, len(images.train.y), tasks, sizes.n_train) if order else None
     if fixed is not None and any(len(row.unique()) < len(row) for row in fixed):
@@ -137,9 +134,10 @@ def transformed(
     def a_task(index: int) -> Recipe:
         drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
         train, val = (drawn.train, drawn.val) if fixed is None else (fixed[index], drawn.val[:0])
-        return Recipe(name(index), images.classes, train, val, drawn.test, torch.tensor(classes), source_pixels(index), asked=drawn.asked)
+        outputs = torch.tensor(owned[index])
+        return Recipe(name(index), images.classes, train, val, drawn.test, outputs, source_pixels(index), asked=drawn.asked)
 
-    return Stream(kind, (images,), Head(head, len(classes), (tuple(classes),) * tasks), a_task, seed, show)
+    return Stream(kind, (images,), Head(head, owned[-1][-1] + 1, owned), a_task, seed, show)
 
 
 @recipe

@@ -37,13 +37,23 @@ class Examination:
     masked: bool = False  # whether it gave logits of -inf
 
 
+@dataclass(frozen=True)
+class Known:
+    """What a learner that does not forget said of a task's test images."""
+
+    x: torch.Tensor  # some of them,
+    logits: torch.Tensor  # and what it said of these
+    numbers: torch.Tensor  # predicted for all
+    y: torch.Tensor
+
+
 class Evaluator:
     """Measures rows of the accuracy matrix."""
 
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
         self._kept: dict[int, Split] = {}
-        self._predicted: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}  # of learners that do not forget
+        self._known: dict[tuple[int, bool], Known] = {}  # of learners that do not forget: by task, and whether in probes
         self.told = False  # whether a predictor was ever given a task's number
 
     def asked(self, learned: int) -> range:
@@ -69,9 +79,8 @@ class Evaluator:
         predictor.to(self.device).eval()
         for task in self.asked(learned) if tasks is None else tasks:
             if predictor.predicts(task):
-                test = self.some(self.test(task)) if probing else self.test(task)
                 with seeded(predictor.seed, "evaluate", learned):  # the same for all tasks, so that draws tell nothing of the task
-                    matrix.update(self.remembered(predictor, test, task, learned, probing), test.y, learned, task)
+                    matrix.update(*self.answers(predictor, task, learned, probing), learned, task)
         predictor.cpu()  # where it is between phases
         row = (matrix.right / matrix.total)[learned].tolist()
         return [None if value != value else value for value in row]
@@ -82,28 +91,36 @@ class Evaluator:
         every = 1 if most is None else -(-len(test) // most)
         return Split(test.x[::every], test.y[::every], test.task[::every])
 
-    def remembered(self, predictor: Learner, test: Split, task: int, learned: int, probing: bool) -> torch.Tensor:
-        """Output numbers (n,). A learner that declares never to forget is asked for all images of a task once; from then on for some,
-        whose logits must have kept their bits."""
-        if predictor.forgets or learned <= task + probing:
-            return self.predict(predictor, test, task)
-        logits = self.again(predictor, test.x[:IMAGES_EXAMINED], task if predictor.needs.task_id_at_test else None)
-        known = self._predicted.get((task, probing))
-        if known is None:
-            known = self._predicted[task, probing] = logits, self.predict(predictor, test, task)
-        if not torch.equal(known[0], logits):
+    def answers(self, predictor: Learner, task: int, learned: int, probing: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Predicted and true output numbers (n,). A learner that declares never to forget is asked for all images of a task once; from
+        then on for some, whose logits must have kept their bits."""
+        settled, key = not predictor.forgets and learned > task + probing, (task, probing)
+        if settled and key in self._known:
+            return self.unchanged(predictor, task, self._known[key])
+        test = self.some(self.test(task)) if probing else self.test(task)
+        numbers = self.predict(predictor, test, task)
+        if settled:
+            x = test.x[:IMAGES_EXAMINED].clone()
+            self._known[key] = Known(x, self.again(predictor, x, self.given(predictor, task)), numbers, test.y.clone())
+        return numbers, test.y
+
+    def unchanged(self, predictor: Learner, task: int, known: Known) -> tuple[torch.Tensor, torch.Tensor]:
+        if not torch.equal(known.logits, self.again(predictor, known.x, self.given(predictor, task))):
             raise ProtocolError(
                 f"{type(predictor).__name__} declares forgets=False, but its predictions for task {task} have changed.",
                 "Freeze all that they depend on, running statistics too, or leave forgets=True: every task is tested whole then.",
             )
-        return known[1]
+        return known.numbers, known.y
+
+    def given(self, predictor: Learner, task: int) -> int | None:
+        return task if predictor.needs.task_id_at_test else None
 
     def predict(self, predictor: Learner, test: Split, task: int) -> torch.Tensor:
         """Output numbers (n,) on the CPU. The learner is told the task only if it declared the need."""
         head, numbers = self.stream.head, []
         for x in test.x.split(self.settings.eval_batch_size):
             self.grants.check(predictor)  # who asks for the task only now is found out now
-            given = task if predictor.needs.task_id_at_test else None
+            given = self.given(predictor, task)
             self.told |= given is not None
             with running(predictor, "forward"):
                 logits = self.logits(predictor, x.to(self.device), given, task)

@@ -163,7 +163,7 @@ class Learner(pl.LightningModule):
             bytes_of["optimizer"] = tensor_bytes(self.optimizer_moments)
         return {**bytes_of, **{f"memory.{name}": tensor_bytes(value) for name, value in self.memory.items()}}
 
-    def notes(self) -> dict:
+    def account(self) -> dict:
         """What it did in the task that it has just learned, for ``results.json``: plain values."""
         return {}
 

@@ -132,7 +132,7 @@ class MNTDP(Learner):
 
     # ---- what is kept ----------------------------------------------------------------------------------------------
 
-    def notes(self) -> dict:
+    def account(self) -> dict:
         return self.found
 
     def structure(self) -> dict:

@@ -133,3 +133,20 @@ def test_unbalanced_draws_shrink_training_and_validation_alike() -> None:
     drawn = Sizes(300, 100, 999, on_shortage="shrink").draw(toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose))
     assert (len(drawn.train), len(drawn.val), len(drawn.test)) == (150, 50, 100)
     assert drawn.asked == {"n_train": 300, "n_val": 100, "n_test": 999}
+
+
+def test_balanced_draws_shrink_training_and_validation_alike() -> None:
+    drawn = Sizes(400, 100, None, True, "shrink").draw(toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose))
+    assert (len(drawn.train), len(drawn.val)) == (160, 40)
+    assert drawn.asked == {"n_train": 400, "n_val": 100}
+
+
+def test_validation_never_takes_all_images_of_a_class() -> None:
+    with pytest.raises(Refusal, match=r"Class 0 .* none are left to train on\. Lower stream\.n_val"):
+        Sizes(None, 240, None, True).draw(toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose))
+
+
+@pytest.mark.parametrize("numbers", [{"held_out": 5}, {"test_per_class": 5}])
+def test_numbers_a_class_need_balanced_draws(numbers: dict) -> None:
+    with pytest.raises(Refusal, match=r"stream\.balanced=true"):
+        Sizes(10, 0, None, False, **numbers)

@@ -64,7 +64,13 @@ def test_a_task_may_permute_or_turn_its_pixels() -> None:
         ([{**A, "classes": [0, 0]}], "none twice"),
         ([{**A, "labels": "swap"}], "one of keep, shift, permute"),
         ([A, {**B, "like": 0}], "must be the number of an earlier task"),
-        ([{**A, "colour": 5}], "must be 0, 1 or 2"),
+        ([{**A, "colour": 5}], "needs images of three channels"),
+        ([{**A, "n_test": 0}], r"n_test=0 must be a whole number of at least 1"),
+        ([{**A, "n_train": "many"}], r"n_train=many must be a whole number"),
+        ([{**A, "rotate": "far"}], r"rotate=far must be a number"),
+        ([{**A, "labels": "shift"}], "name it with `like`"),
+        ([A, {**A, "like": 0, "classes": 3}], "`like` and `classes`"),
+        ([{**A, "permute": True, "rotate": 9}], "`permute` and `rotate`"),
     ],
 )
 def test_what_cannot_be_listed_is_refused(tasks: list[dict], says: str) -> None:
@@ -114,7 +120,7 @@ def test_unknown_sources_are_refused_by_name() -> None:
     with pytest.raises(Refusal, match="asks for thre, which is not among"):
         of_sources({"three": None}, {}, {})["thre"]
     with pytest.raises(Refusal, match=r"data\.substitute\.one=fuor is not among"):
-        of_sources({"four": None}, {}, {"one": "fuor"})
+        of_sources({"one": None, "four": None}, {}, {"one": "fuor"})
 
 
 # ---- long streams ------------------------------------------------------------------------------------------------
@@ -139,7 +145,7 @@ def test_a_long_stream_keeps_few_recipes() -> None:
     s = toys.stream(tasks=1000)
     for index in range(200):
         s.recipe(index)
-    assert s.recipe.cache_info().currsize < 50
+    assert s.make.cache_info().currsize < 50
 
 
 def test_equal_fingerprints_mean_equal_arguments_pixels_and_head() -> None:
@@ -161,3 +167,51 @@ def test_a_stream_of_ones_own_without_the_decorator_is_told_apart_by_its_example
 
     one, same, other = (replace(toys.stream(n_train=n), made_of=()) for n in (60, 60, 59))
     assert one.fingerprint == same.fingerprint != other.fingerprint
+
+
+def test_sources_of_several_shapes_need_a_shape_to_be_brought_to() -> None:
+    from dataclasses import replace
+
+    from cl_lightning.data.cache import Pool
+
+    one = SOURCES["one"]
+    wide = replace(
+        one, name="wide", **{split: Pool(getattr(one, split).x.repeat(1, 3, 2, 2), getattr(one, split).y) for split in ("train", "test")}
+    )
+    tasks = [A, {**A, "source": "wide", "permute": True}, {**A, "rotate": 45}]
+    with pytest.raises(Refusal, match=r"Images of wide are \(3, 12, 12\), those of the first task \(1, 6, 6\).*stream\.show\.shape"):
+        sequence({"one": one, "wide": wide}, 0, tasks)
+    s = sequence({"one": one, "wide": wide}, 0, tasks, show=Show(shape=[3, 8, 8]))
+    assert [s.task(index).train.x.shape[1:] for index in range(3)] == [(3, 8, 8)] * 3
+
+
+def test_a_stand_in_is_asked_for_by_the_names_of_what_it_replaces_and_by_no_others() -> None:
+    sources = of_sources({"wanted": ("d", "b", "z"), "big": None}, {"big": toys.images(classes=3)}, {"wanted": "big"})
+    assert [sources["wanted"].number(name) for name in ("d", "b", "z")] == [0, 1, 2]
+    small = of_sources({"wanted": ("x", "y", "z"), "small": None}, {"small": toys.images(classes=2)}, {"wanted": "small"})
+    with pytest.raises(Refusal, match="small stands in for wanted with 2 classes: there is none for 'z'"):
+        small["wanted"].number("z")
+
+
+def test_a_stand_in_for_nothing_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"data\.substitute\.svnh stands in for nothing.*Did you mean svhn"):
+        of_sources({"svhn": None, "mnist": None}, {}, {"svnh": "mnist"})
+
+
+def test_class_names_are_part_of_the_fingerprint() -> None:
+    from dataclasses import replace
+
+    renamed = replace(SOURCES["one"], classes=("b", "a", "c", "d"))
+    assert of(A).fingerprint != sequence({"one": renamed}, 0, [A]).fingerprint
+
+
+def test_a_learner_that_found_its_way_to_the_stream_learns_nothing_from_it() -> None:
+    from cl_lightning.learners import Finetune
+    from cl_lightning.protocol import ProtocolError, running
+
+    s = toys.stream(show=Show(normalise=True))
+    s.statistics(2), s.sources[0].test.by_class, s.recipe(2)
+    with running(Finetune(build=toys.builder(s)), "on_task_start"):
+        for look in (lambda: s.statistics(2), lambda: s.black(2), lambda: s.sources[0].test.by_class, lambda: s.recipe(2)):
+            with pytest.raises(ProtocolError):
+                look()

@@ -107,7 +107,6 @@ def test_a_longer_stream_begins_as_the_shorter_one() -> None:
         (a_split, {"class_order": [0, 0, 1, 2, 3, 4, 5, 6]}, "at most once"),
         (a_split, {"n_test": 0}, "between 1 and"),
         (a_permuted, {"n_val": -1}, "at least 0"),
-        (a_permuted, {"head": "multi_test"}, "share their classes"),
     ],
 )
 def test_what_cannot_be_made_is_refused_with_a_sentence(make, options: dict, says: str) -> None:
@@ -169,3 +168,11 @@ def test_each_angle_is_drawn_from_its_own_part_of_the_range() -> None:
 
 def rotation_angles(s: Stream) -> list[float]:
     return [float(s.recipe(t).name.removeprefix("rotation by ").removesuffix(" degrees")) for t in range(len(s))]
+
+
+@pytest.mark.parametrize("head", ["multi_test", "multi_train_test"])
+def test_permuted_tasks_have_outputs_of_their_own_under_multiple_heads(head: str) -> None:
+    s = a_permuted(head=head)
+    assert (s.head.outputs, s.head.owned[2]) == (32, tuple(range(16, 24)))
+    assert set(s.task(2).train.y.tolist()) <= set(range(16, 24))
+    assert torch.equal(s.task(2).train.x, a_permuted().task(2).train.x)

@@ -375,3 +375,16 @@ def test_draws_at_test_tell_nothing_of_the_task() -> None:
     ReadsTheSeed.seeds.clear()
     Evaluator(s, training(), torch.device("cpu"), Grants()).row(ReadsTheSeed(build=builder(s)), 3)
     assert len(ReadsTheSeed.seeds) == 1
+
+
+def test_augmented_copies_and_grey_levels_of_other_values_are_found() -> None:
+    from cl_lightning.data.show import Show
+    from cl_lightning.randomness import rng
+
+    x = torch.rand(40, 3, 20, 20, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    train, show = Split(x, torch.zeros(40), torch.zeros(40)), Show(values=[-1, 1], flip=True, crop=3)
+    augmented = show.augmented(x[:25], torch.full((1, 3), -1.0), rng(0))
+    other = show.augmented(torch.rand(25, 3, 20, 20), torch.zeros(1, 3), rng(0))
+    grey = ((x[:10] + 1) / 2 * 255).round().to(torch.uint8)
+    assert copies_of([train], {"a": augmented, "b": other, "c": grey}, show) == {"self['a']": 25, "self['c']": 10}
+    assert copies_of([train], {"a": augmented}, Show(values=[-1, 1])) == {}

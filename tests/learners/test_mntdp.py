@@ -180,9 +180,9 @@ def run() -> toys.Learned:
 
 def test_a_task_that_was_there_before_is_found_and_re_used_whole(run: toys.Learned) -> None:
     learner: Any = run.learner
-    assert learner.notes()["sources"] == [0]
+    assert learner.account()["sources"] == [0]
     assert learner.library.paths[2] == learner.library.paths[0]
-    assert learner.notes()["reused"] == 7
+    assert learner.account()["reused"] == 7
 
 
 def test_nothing_is_ever_forgotten_to_the_bit() -> None:
@@ -246,8 +246,8 @@ def test_all_learners_end_the_first_task_alike() -> None:
 
 def test_shifted_labels_need_another_head() -> None:
     learner: Any = learned(copied(labels="shift")).learner
-    assert learner.notes()["sources"] == [0]
-    assert 1 <= learner.notes()["reused"] < 7
+    assert learner.account()["sources"] == [0]
+    assert 1 <= learner.account()["reused"] < 7
 
 
 def test_ties_go_to_the_candidate_that_re_uses_more() -> None:
@@ -285,7 +285,7 @@ def test_a_learner_grows_back_from_its_state(run: toys.Learned) -> None:
     x = s.test(0).x[:10]
     for task in range(3):
         assert torch.equal(empty.eval()(x, task), learner(x, task))
-    assert empty.notes() == learner.notes()
+    assert empty.account() == learner.account()
     assert empty.library.training is False
 
 
