@@ -63,6 +63,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.evaluation.resemblance import resemblance
+    from cl_lightning.report.figures import draw
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -126,10 +127,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 tell("on_task_start", learner, task)
                 engine.learn(learner, task)
                 tell("on_task_end", learner, task)
-                lent, copies = (
-                    [each.index for each in (*task.past, task)],
-                    copies_of([s for s in (task.train, task.val) if s], learner, stream.show),
-                )
+                lent = [each.index for each in (*task.past, task)]
+                copies = copies_of([split for split in (task.train, task.val) if split], learner, stream.show)
             saved = boundary(learner, engine, index, lent=lent, copies=copies)
             if cfg.debug.fresh_learner:
                 learner = build_learner(cfg, stream)
@@ -158,6 +157,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         seed=cfg.seed,
         stream={"name": cfg.stream.get("name", stream.name), "fingerprint": stream.fingerprint, "tasks": stream.describe()},
     )
+    if cfg.figures:
+        draw(folder)
 
 
 def reference(cfg: DictConfig, stream: Stream, engine: Engine, data: StreamDataModule, settings: Training) -> dict[str, Any]:

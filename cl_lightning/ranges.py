@@ -87,6 +87,7 @@ RANGES: dict[str, Range] = {
     "cache": TEXT,
     "progress": SWITCH,
     "reference": SWITCH,
+    "figures": SWITCH,
     "run": TEXT | null("no branch"),
     "from_task": whole(1) | null("no branch"),
     "tuned": MAPPING,
@@ -224,7 +225,7 @@ RANGES: dict[str, Range] = {
 }
 
 REQUIRED = (
-    "name", "seed", "outputs", "resume", "cache", "progress", "reference",
+    "name", "seed", "outputs", "resume", "cache", "progress", "reference", "figures",
     "run", "from_task", "debug.fault", "debug.fresh_learner", "debug.traceback",
     "grants.task_id_at_test", "grants.past_data",
     "data.sources", "selection.grid", "trainer.optimizer", "trainer.callbacks",

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import cl_lightning
 
-IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "debug", "run", "from_task", "tuned")
+IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task", "tuned")
 
 DATA_FILES = (".parquet", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 REMARKS = ("root", "licence", "citation", "counts", "tried")  # of a source

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from cl_lightning.runs import conf_dir, run_folder
 
 SMALL = (
-    "progress=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=300", "stream.tasks=3", "trainer.max_epochs=2",
+    "progress=false", "figures=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=300", "stream.tasks=3", "trainer.max_epochs=2",
     "backbone.sizes=[16]", "stream.n_train=100", "stream.n_val=30",
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ def test_results_follow_their_documented_schema(learner: str, stream: str, tmp_p
     results = run(tmp_path, f"learner={learner}", f"stream={stream}")
     jsonschema.validate(results, SCHEMA)
     assert results["learner"] == learner
-    assert results["stream"]["name"] == stream
+    assert results["stream"]["name"] == f"{stream}_mnist"
     assert [len(row) for row in results["accuracy_matrix"]] == [3] * 4
     assert len(results["costs"]) == 3
     for cost in results["costs"]:
@@ -184,7 +184,7 @@ def test_seeds_share_a_fingerprint_and_not_a_folder() -> None:
     ("overrides", "says"),
     [
         (["stream.n_val=0"], "no validation data"),
-        (["stream.source=cifar10"], "not among the sources"),
+        (["stream.source=cifar11"], "not among data.sources"),
         (["stream.n_train=100000"], "only"),
         (["selection.grid.strength=[1]"], "tunes no 'strength'"),
         (["trainer.batch_size=0"], "at least 1"),

@@ -12,7 +12,7 @@ import torch.nn as nn
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
-from cl_lightning.learners.modules import NewModules, Trie, own_head, widened
+from cl_lightning.learners.modules import NewModules, Trie, own_network, widened
 from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.randomness import rng
 
@@ -87,8 +87,7 @@ class MNTDP(Learner):
         return found
 
     def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
-        network: Any = self.fresh(task, head=own_head(len(own)))
-        return list(network.stages().values())
+        return list(own_network(self, task, len(own)).stages().values())
 
     def adopt(self, c: Candidate, task: Task) -> None:
         new: Any = c.network

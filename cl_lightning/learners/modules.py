@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.nn as nn
 
 from cl_lightning.data.task import Head
+from cl_lightning.learners.base import Learner
 
 Prefix = tuple[int, ...]  # modules from the input on, by number
 
@@ -83,9 +86,10 @@ class Trie(nn.Module):
             self.modules_by_number.append(new(self.depths[number], self.heads.get(number, 1)).requires_grad_(False).eval())
 
 
-def own_head(ways: int) -> Head:
-    """Outputs of one task alone."""
-    return Head("domain", ways, (tuple(range(ways)),))
+def own_network(learner: Learner, task: int, ways: int) -> Any:
+    """A new network with outputs for one task alone, whatever the stream's head and ``backbone.heads`` are."""
+    shared = {"heads": "shared"} if "heads" in inspect.signature(learner.build).parameters else {}
+    return learner.fresh(task, head=Head("domain", ways, (tuple(range(ways)),)), **shared)
 
 
 def widened(narrow: torch.Tensor, head: Head | None, task: int) -> torch.Tensor:

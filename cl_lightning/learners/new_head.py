@@ -11,7 +11,7 @@ import torch.nn as nn
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, name_of
-from cl_lightning.learners.modules import own_head, widened
+from cl_lightning.learners.modules import own_network, widened
 
 TRUNKS = ("freeze", "finetune")
 
@@ -54,8 +54,7 @@ class NewHead(Learner):
         self.ways: list[int] = []
 
     def parts(self, task: int, ways: int) -> tuple[nn.Module, nn.Module]:
-        network: Any = self.fresh(task, head=own_head(ways))
-        *trunk, head = network.stages().values()
+        *trunk, head = own_network(self, task, ways).stages().values()
         return nn.Sequential(*trunk), head
 
     def candidates(self, task: Task) -> list[Candidate]:

@@ -143,6 +143,7 @@ def test_what_comes_in_at_the_border_is_black_as_the_task_sees_it() -> None:
 def test_the_meta_device_can_augment() -> None:
     data = StreamDataModule(stream(flip=True, crop=1))
     with data.open(0) as task:
+        data.prepare(task.train)
         data.replay(Blocks(task.train, (0, "task0", 0), 10, 1, 2), 0)
         block = next(iter(data.train_dataloader())).to(torch.device("meta"))
         assert data.on_after_batch_transfer(block, 0).batches[0].x.is_meta

@@ -1,0 +1,79 @@
+"""Figures of a finished run, from its results.json alone: PNG and SVG in the run's ``figures`` folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg")
+
+
+def draw(folder: Path) -> list[Path]:
+    """Accuracy and memory over tasks; of learners that tell their paths, the modules of each task."""
+    results = json.loads((folder / "results.json").read_text())
+    drawn = {"over_tasks": over_tasks(results)}
+    paths = [note.get("path") for note in results["notes"]]
+    if all(paths):
+        drawn["paths"] = path_graph(paths, [task["name"] for task in results["stream"]["tasks"]])
+    files = []
+    (folder / "figures").mkdir(exist_ok=True)
+    for name, figure in drawn.items():
+        for kind in FORMATS:
+            files.append(folder / "figures" / f"{name}.{kind}")
+            figure.savefig(files[-1], metadata={"Date": None} if kind == "svg" else None, bbox_inches="tight")
+    return files
+
+
+def over_tasks(results: dict[str, Any]) -> Figure:
+    """Mean test accuracy on the tasks so far, and memory, after each task (figure 4 of Veniat et al. 2021)."""
+    figure, (accuracy, memory) = panels(2)
+    learned = range(1, len(results["accuracy_matrix"]))
+    accuracy.plot(list(learned), [mean_so_far(results["accuracy_matrix"], i) for i in learned], marker=".")
+    accuracy.set(ylabel="mean accuracy on tasks so far", ylim=(0, 1))
+    memory.plot(list(learned), [cost["published_memory"] / 1e6 for cost in results["costs"]], marker=".")
+    memory.set(ylabel="memory, MB", xlabel="tasks learned", ylim=(0, None))
+    accuracy.set_title(f"{results['learner']} on {results['stream']['name']}")
+    return figure
+
+
+def mean_so_far(matrix: list[list[float | None]], learned: int) -> float:
+    """NaN where a task was not tested."""
+    row = [value if value is not None else float("nan") for value in matrix[learned][:learned]]
+    return sum(row) / len(row)
+
+
+def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
+    """Modules by layer (across) and by the task that brought them (down); a line a task (figures 7 and 8 of Veniat et al. 2021)."""
+    from matplotlib import colormaps
+
+    brought: dict[int, int] = {}
+    for task, path in enumerate(paths):
+        for module in path:
+            brought.setdefault(module, task)
+    figure, (axes,) = panels(1, height=1 + 0.35 * len(paths))
+    colours = colormaps["tab20"]
+    for task, path in enumerate(paths):
+        shift = 0.3 * (task / max(1, len(paths) - 1) - 0.5)  # lines over the same modules lie side by side
+        heights = [task, *(brought[module] + shift for module in path), task]
+        axes.plot(range(len(heights)), heights, color=colours(task % 20), linewidth=1.5)
+    for module, task in brought.items():
+        layer = next(path.index(module) for path in paths if module in path)
+        axes.plot(layer + 1, task, marker="s", markersize=9, color="white", markeredgecolor="black", zorder=3)
+    axes.set_yticks(range(len(paths)), [f"{task}: {name[:28]}" for task, name in enumerate(names)], fontsize=7)
+    layers = len(paths[0])
+    axes.set_xticks(range(layers + 2), ["in", *map(str, range(1, layers + 1)), "out"])
+    axes.invert_yaxis()
+    axes.set(xlabel="module", title="paths: each module in the row of the task that brought it")
+    return figure
+
+
+def panels(rows: int, height: float = 2.4) -> tuple[Figure, Any]:
+    """Without pyplot, which keeps figures and asks for a display."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, height * rows))
+    return figure, figure.subplots(rows, 1, squeeze=False)[:, 0]

@@ -1,0 +1,45 @@
+"""Figures show what results.json holds, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cl_lightning.report.figures import draw, mean_so_far, over_tasks, path_graph
+
+RESULTS = {
+    "learner": "mntdp_d",
+    "stream": {"name": "toy", "tasks": [{"name": "one"}, {"name": "two"}, {"name": "three"}]},
+    "accuracy_matrix": [[None, None, None], [0.8, None, None], [0.6, 1.0, None], [0.5, 0.9, 0.7]],
+    "costs": [{"published_memory": 4_000_000}, {"published_memory": 6_000_000}, {"published_memory": 6_000_000}],
+    "notes": [{"path": [0, 1]}, {"path": [0, 2]}, {"path": [0, 2]}],
+}
+
+
+def test_accuracy_is_the_mean_over_the_tasks_so_far() -> None:
+    assert [mean_so_far(RESULTS["accuracy_matrix"], i) for i in (1, 2, 3)] == pytest.approx([0.8, 0.8, 0.7])
+    accuracy, memory = over_tasks(RESULTS).axes
+    assert accuracy.lines[0].get_ydata() == pytest.approx([0.8, 0.8, 0.7])
+    assert list(memory.lines[0].get_ydata()) == [4, 6, 6]
+
+
+def test_a_path_goes_through_the_rows_of_the_tasks_that_brought_its_modules() -> None:
+    (axes,) = path_graph([note["path"] for note in RESULTS["notes"]], ["one", "two", "three"]).axes
+    lines = [line for line in axes.lines if len(line.get_ydata()) > 1]
+    assert [[round(y) for y in line.get_ydata()] for line in lines] == [[0, 0, 0, 0], [1, 0, 1, 1], [2, 0, 1, 2]]
+    squares = [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if len(line.get_ydata()) == 1]
+    assert sorted(squares) == [(1, 0), (2, 0), (2, 1)]
+
+
+def test_both_figures_are_drawn_in_both_formats(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    files = draw(tmp_path)
+    assert sorted(file.name for file in files) == ["over_tasks.png", "over_tasks.svg", "paths.png", "paths.svg"]
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_a_learner_without_paths_has_no_path_graph(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps({**RESULTS, "notes": [{}, {}, {}]}))
+    assert {file.stem for file in draw(tmp_path)} == {"over_tasks"}
