@@ -90,6 +90,5 @@ def recoloured(x: torch.Tensor, colour: Sequence[int]) -> torch.Tensor:
 
 def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and unbiased deviation of each channel over all pixels; 1 for a channel that is constant."""
-    pixels = x.transpose(0, 1).flatten(1)
-    deviation = pixels.std(1) if pixels.shape[1] > 1 else torch.zeros(len(pixels))
-    return pixels.mean(1), torch.where(deviation < FLAT, torch.ones_like(deviation), deviation)
+    deviation, mean = torch.std_mean(x, (0, 2, 3))
+    return mean, torch.where(deviation >= FLAT, deviation, torch.ones_like(deviation))  # one pixel deviates by no number

@@ -29,7 +29,7 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.protocol import Grants
-from tests.benchmarks import bare, learners
+from tests.benchmarks import bare, learners, modular, reading
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
 
 
@@ -78,6 +78,23 @@ def residual(candidates: int, at_most: float, repeats: int) -> Row:
         mine, default, fused = interleaved(ours, partial(loops, False), partial(loops, True), repeats=repeats)
     work = f"ResNet of width 16, {candidates} candidate{'s in lock-step' * (candidates > 1)}, batch 64, adam"
     return Row(work, mine / default, at_most, fused=mine / fused)
+
+
+def paths(work: str, at_most: float, repeats: int, width: int = 16, steps: int = 4, precision: str = "32", points: int = 1) -> Row:
+    """MNTDP's paths behind one task, in lock-step against one after another."""
+    grid = [{"lr": lr, "weight_decay": decay} for lr in (0.01, 0.001) for decay in (0.0, 1e-5, 1e-4)][:points]
+    with tempfile.TemporaryDirectory() as folder:
+        ours, bare_loops = interleaved(*modular.path_sides(Path(folder), width, grid, steps, precision), repeats=repeats)
+    return Row(work, ours / bare_loops, at_most)
+
+
+def data(repeats: int) -> list[Row]:
+    """Reading images; decoding is measured on a tenth."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            Row("decoding 60,000 PNG images of 28 x 28, once", 10 * reading.seconds_to_decode(Path(folder), 6000), 15, "s"),
+            Row("opening a cached task of 6000 images of 32 x 32", reading.seconds_to_open(Path(folder), repeats), 0.1, "s"),
+        ]
 
 
 def evaluation(repeats: int) -> Row:
@@ -189,6 +206,11 @@ def main() -> None:
         training(8, 10, "adam", None, n, stack=False),
         residual(1, 1.0, n),
         residual(8, 0.85, min(n, 5)),
+        paths("MNTDP's 8 paths, width 16, batch 64", 0.58, min(n, 5)),
+        paths("the same with bf16-mixed", 0.45, min(n, 5), precision="bf16-mixed"),
+        paths("the same with a grid of 6 points: 43 candidates", 0.55, min(n, 3), steps=2, points=6),
+        paths("MNTDP's 8 paths, width 64, batch 64", 0.62, min(n, 3), width=64, steps=2),
+        *data(n),
         *of_learners(n),
         evaluation(n),
         *default_run(n),
