@@ -95,7 +95,7 @@ class Stream:
     def split(self, index: int, pool: Pool, rows: torch.Tensor, lease: Lease | None = None, copies: int = 0) -> Split:
         """Examples of a task, each image followed by its augmented copies if there are to be any."""
         recipe = self.recipe(index)
-        x, y = self.plain(recipe, pool.x[rows]), recipe.outputs[pool.y[rows]]
+        x, y = self.plain(recipe, pool.x.index_select(0, rows)), recipe.outputs[pool.y[rows]]
         if self.show.normalise and rows is recipe.train:
             self._statistics[index] = statistics(x)
         x = self.normalised(index, x)
@@ -106,7 +106,7 @@ class Stream:
 
     def plain(self, recipe: Recipe, x: torch.Tensor) -> torch.Tensor:
         """Bytes of the source as the task's images, in ``show.values``, but not normalised."""
-        x = formed(x, self.shape, self.show.fit).div(255)
+        x = formed(x, self.shape, self.show.fit).float().div_(255)
         if recipe.pixels is not None:
             flat = x.flatten(1)[:, recipe.pixels.clamp(min=0)]
             flat[:, recipe.pixels < 0] = 0
