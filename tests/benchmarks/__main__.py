@@ -217,7 +217,7 @@ def main() -> None:
         checkpoint(n),
         safety(n),
     ]
-    print("| work (MLP 784-100-100-10) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |")
+    print("| work (MLP 784-100-100-10, where nothing else is said) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |")
     for row in rows:
         fused = f"{row.fused:.2f}x" if row.fused is not None else ""
         limit = f"{row.at_most:g} {row.unit}" if row.at_most is not None else ""
