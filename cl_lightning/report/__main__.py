@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cl_lightning.errors import Refusal
-from cl_lightning.report.compare import groups_in, markdown, table
+from cl_lightning.report.compare import groups_in, markdown, stand_ins, table
 
 DESCRIPTION = "Compare finished runs: means and standard deviations over seeds, beside published values."
 
@@ -21,19 +21,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     options = parser.parse_args(arguments)
     try:
-        heads, rows = table(groups_in(options.folders))
+        groups = groups_in(options.folders)
+        heads, rows = table(groups)
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
         return 2
     if options.markdown:
-        print(markdown(heads, rows))
+        print("\n\n".join([markdown(heads, rows), *stand_ins(groups)]))
         return 0
     shown = Table()
     for head in heads:
         shown.add_column(head, no_wrap=True)
     for row in rows:
         shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown, *stand_ins(groups), sep="\n")
     return 0
 
 

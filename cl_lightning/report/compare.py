@@ -140,6 +140,15 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     return [*heads, "seeds"], rows
 
 
+def stand_ins(groups: Sequence[Group]) -> list[str]:
+    """A line for each experiment in which other images take the place of the named ones."""
+    found: dict[str, set[str]] = {}
+    for group in groups:
+        _, *others = str(group.settings.get("data")).split(", ")  # as settings_of writes them
+        found.setdefault(group.experiment, set()).update(others)
+    return [f"{experiment}: {', '.join(sorted(others))} (data.substitute)." for experiment, others in found.items() if others]
+
+
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """
     >>> print(markdown(["a", "b"], [["1", "2"]]))

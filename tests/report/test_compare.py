@@ -122,3 +122,16 @@ def test_changed_settings_are_not_those_of_the_paper(tmp_path: Path) -> None:
 def test_a_run_that_is_found_twice_counts_once(tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5)
     assert groups_in([tmp_path, tmp_path / "gem"])[0].seeds == (0,)
+
+
+def test_images_that_stand_in_for_others_are_named_below_the_table_and_beside_no_published_value(tmp_path: Path, capsys) -> None:
+    result(tmp_path, "gem", 0, 0.8)
+    file = next(tmp_path.rglob("results.json"))
+    content = json.loads(file.read_text())
+    content["config"]["data"]["substitute"] = {"mnist": "usps"}
+    file.write_text(json.dumps(content))
+    for options in ([], ["--markdown"]):
+        assert main([str(tmp_path), *options]) == 0
+        out = capsys.readouterr().out
+        assert "gem_rotations: usps for mnist (data.substitute)." in out
+        assert "paper" not in out
