@@ -40,6 +40,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     folder = run_folder(cfg)
     results = folder / "results.json"
     if results.is_file() and cfg.resume is not False:
+        draw_missing(cfg, folder)
         show(folder, note=changed(json.loads(results.read_text())["version"], versions(cfg)))
     else:
         faults.arm(cfg.debug.fault)
@@ -47,9 +48,19 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
             if cfg.resume is False:
                 discard(folder)
             train(cfg, folder, command)
+        draw_missing(cfg, folder)
         show(folder)
-    chosen = [s["val_accuracy"] for s in json.loads(results.read_text())["selected"] if s["val_accuracy"] is not None]
+    learned = [s for s in json.loads(results.read_text())["selected"] if not s["where"].startswith("reference")]
+    chosen = [s["val_accuracy"] for s in learned if s["val_accuracy"] is not None]
     return sum(chosen) / len(chosen) if chosen else None
+
+
+def draw_missing(cfg: DictConfig, folder: Path) -> None:
+    """The figures, where they are asked for and not there: of a run that was killed before, too."""
+    from cl_lightning.report.figures import draw
+
+    if cfg.figures and not (folder / "figures").is_dir() and json.loads((folder / "results.json").read_text())["schema"] >= 3:
+        draw(folder)
 
 
 def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
@@ -63,7 +74,6 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.evaluation.resemblance import resemblance
-    from cl_lightning.report.figures import draw
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -74,6 +84,11 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     stream = build_stream(cfg)
     learner, grants = build_learner(cfg, stream), Grants(**cfg.grants)
     grants.check(learner)
+    if cfg.reference and stream.head.mode in ("single", "multi_test"):
+        raise Refusal(
+            f"reference=true compares with a network that learns the last task alone; with stream.head={stream.head.mode} it would "
+            "have the outputs of all tasks. Use stream.head=domain or multi_train_test, or reference=false."
+        )
     callbacks = build_callbacks(cfg)
     journal = open_journal(cfg, folder, stream, command)
     learned = restore(learner, journal)
@@ -157,8 +172,6 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         seed=cfg.seed,
         stream={"name": cfg.stream.get("name", stream.name), "fingerprint": stream.fingerprint, "tasks": stream.describe()},
     )
-    if cfg.figures:
-        draw(folder)
 
 
 def reference(cfg: DictConfig, stream: Stream, engine: Engine, data: StreamDataModule, settings: Training) -> dict[str, Any]:
@@ -197,7 +210,7 @@ def boundary(learner: Learner, engine: Engine, index: int, **witnessed: Any) -> 
     costs, held, stored = engine.settle().plain(), learner.held(), journal.place(saved).stat().st_size
     weigh(learner, held, stored, len(state))
     in_reach = tensor_bytes([tensor for _, tensor in tensors_of(learner)])
-    learned = {"notes": learner.account(), "published_memory": published_memory(learner)}
+    learned = {"notes": learner.account(), "published_memory": None if learner.memory else published_memory(learner)}
     journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, kept=in_reach, **learned, **witnessed)
     for row in journal.all("share"):  # the boundary has taken their place
         journal.drop(row["weights"])

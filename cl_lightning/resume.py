@@ -103,7 +103,7 @@ def branch(journal: Journal, run: Path, task: int, stream: Stream) -> None:
     if boundary is None:
         raise Refusal(f"run={run} has not learned the task before from_task={task}. Choose from 1 to the number of tasks it has learned.")
     other = Journal(run)
-    kept = [row for row in rows[: boundary + 1] if row["event"] in ("phase", "boundary", "evaluated")]
+    kept = [row for row in rows[: boundary + 1] if row["event"] in ("phase", "probe", "boundary", "evaluated")]
     kept += [row for row in rows[boundary + 1 :] if row["event"] == "evaluated" and row["learned"] == task][:1]
     if not other.intact(rows[boundary]["saved"]):
         raise Refusal(f"The checkpoint before task {task} in run={run} is damaged. Choose an earlier from_task.")

@@ -59,7 +59,7 @@ LEARNERS = ["finetune", "independent", "independent_gem", "joint", "gem", "mntdp
 TOLD = r"grants\.task_id_at_test=false"
 REFUSED = {  # what learners need and experiments do not give
     **{("split_single_head", learner): TOLD for learner in ("independent", "independent_gem", "mntdp_d")},
-    **{(name, "mntdp_d"): "searches the nearest past task with validation data" for name in EXPERIMENTS if name.startswith("gem_")},
+    **{(name, "mntdp_d"): "MNTDP compares paths" for name in EXPERIMENTS if name.startswith("gem_")},
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
 SHORT = ["backbone.width=4", "trainer.max_steps=3", "trainer.precision=32", "stream.test_per_class=10", "stream.on_shortage=shrink"]

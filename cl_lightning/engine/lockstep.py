@@ -6,7 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter, process_time
 from typing import Any
 
@@ -46,6 +46,7 @@ class Work:
 
     shared: int = 0
     own: dict[int, int] = field(default_factory=dict)  # by candidate
+    parts: dict[int, float] = field(default_factory=dict)  # by candidate: of what is shared, what it would need alone
 
 
 class LockStep:
@@ -173,7 +174,7 @@ class LockStep:
     # ---- one mini-batch --------------------------------------------------------------------------------------
 
     def take(self, batch: Batch, optimizer: torch.optim.Optimizer) -> None:
-        learner, living, lent = self.learner, [self.candidates[i] for i in self.alive], len(batch)
+        learner, living, lent = self.learner, [self.candidates[i] for i in self.in_training], len(batch)
         if self.extends:
             self.seed(batch.key, "extend")
             batch = learner.extend(batch)
@@ -199,6 +200,11 @@ class LockStep:
                 for c in living:
                     self.seed(batch.key, "after_step")
                     learner.after_step(c, batch)
+
+    @property
+    def in_training(self) -> list[int]:
+        """The living candidates that have something to train: pure re-use waits to be scored."""
+        return [i for i in self.alive if self.candidates[i].parameters]
 
     def share(self, batch: Batch) -> None:
         self.seed(batch.key, "shared")
@@ -322,6 +328,8 @@ class LockStep:
             batch = batch.to(self.learner.device)
             batch.key = (*self.key, self.step, *batch.key)
             if self.shares:
+                if calls and work and not work.parts:
+                    work.parts = self.parts_of_shared(batch, calls)
                 self.share(batch)
                 if calls and work:
                     work.shared += calls.take()
@@ -412,11 +420,25 @@ class LockStep:
         seen = self._work[batch.x.shape] = Work()
         with Calls() as calls:
             if self.shares:
+                seen.parts = self.parts_of_shared(batch, calls)
                 self.share(batch)
                 seen.shared = calls.take()
-            for i, c in zip(self.alive, living):
+            for i, c in zip(self.in_training, living):
                 self.learn_from(c, batch)
                 seen.own[i] = calls.take()
+
+    def parts_of_shared(self, batch: Batch, calls: Calls) -> dict[int, float]:
+        """By candidate: the part of ``shared`` that it would need alone, tried with one example."""
+        living, one = self.alive, replace(batch, x=batch.x[:1], y=batch.y[:1], task=batch.task[:1])
+        needed = {}
+        for i in living:
+            self.alive = [i]
+            self.share(one)
+            needed[i] = calls.take()
+        self.alive = living
+        self.share(one)
+        whole = calls.take()
+        return {i: part / whole if whole else 1.0 for i, part in needed.items()}
 
     def settle(self) -> None:
         """Multiply what each shape costs by how often it was taken since the set of living candidates last changed."""
@@ -425,7 +447,8 @@ class LockStep:
         self._taken.clear()
 
     def count(self, work: Work, times: int) -> int:
-        own = sum(work.own[i] for i in self.alive)
-        alone = times * (own + len(self.alive) * work.shared)
+        members = [i for i in self.alive if i in work.own]
+        own = sum(work.own[i] for i in members)
+        alone = times * (own + round(work.shared * sum(work.parts.get(i, 1.0) for i in members)))
         self.costs.count(alone, times * (own + work.shared))
         return alone

@@ -158,7 +158,7 @@ class Engine:
             )
         for share in shares:
             costs.add(**share["costs"])
-        costs.examples, costs.replayed = (shares[0]["costs"][name] for name in ("examples", "replayed"))  # each share takes the same ones
+        costs.examples, costs.replayed = (max(share["costs"][name] for share in shares) for name in ("examples", "replayed"))
         return self.journal.append(
             "phase",
             where=where,
@@ -230,6 +230,7 @@ class Engine:
         engine = learner.engine = LockStep(learner, phase, candidates, task, s, blocks)
         engine.first_step = self.step
         if not engine.trains:
+            engine.snapshot_if_due()
             engine.score_untrained()
             return engine
         inside = next(

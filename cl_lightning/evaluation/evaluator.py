@@ -53,7 +53,7 @@ class Evaluator:
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
         self._kept: dict[int, Split] = {}
-        self._known: dict[tuple[int, bool], Known] = {}  # of learners that do not forget: by task, and whether in probes
+        self._known: dict[tuple[str, int, bool], Known] = {}  # of learners that do not forget: by predictor, task, and whether in probes
         self.told = False  # whether a predictor was ever given a task's number
 
     def asked(self, learned: int) -> range:
@@ -67,34 +67,38 @@ class Evaluator:
         """One row a predictor: the accuracy on every task, None where it cannot predict or is not asked."""
         for predictor in predictors.values():
             self.grants.check(predictor)
-        return {name: self.row(predictor, learned) for name, predictor in predictors.items()}
+        return {name: self.row(predictor, learned, name=name) for name, predictor in predictors.items()}
 
     def probe(self, predictor: Learner, learned: int) -> list[float | None]:
         """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated; on some of their images."""
         return self.row(predictor, learned, range(learned if self.settings.evaluate == "seen" else len(self.stream)), probing=True)
 
     @torch.no_grad()
-    def row(self, predictor: Learner, learned: int, tasks: range | None = None, probing: bool = False) -> list[float | None]:
+    def row(
+        self, predictor: Learner, learned: int, tasks: range | None = None, probing: bool = False, name: str = ""
+    ) -> list[float | None]:
         matrix = AccuracyMatrix(len(self.stream))
         predictor.to(self.device).eval()
         for task in self.asked(learned) if tasks is None else tasks:
             if predictor.predicts(task):
                 with seeded(predictor.seed, "evaluate", learned):  # the same for all tasks, so that draws tell nothing of the task
-                    matrix.update(*self.answers(predictor, task, learned, probing), learned, task)
+                    matrix.update(*self.answers(predictor, task, learned, probing, name), learned, task)
         predictor.cpu()  # where it is between phases
         row = (matrix.right / matrix.total)[learned].tolist()
         return [None if value != value else value for value in row]
 
     def some(self, test: Split) -> Split:
-        """Examples for a probe, at equal distances, so that all classes are among them."""
+        """Examples for a probe: all, or so many by chance, the same at each."""
         most = self.settings.probe_examples
-        every = 1 if most is None else -(-len(test) // most)
-        return Split(test.x[::every], test.y[::every], test.task[::every])
+        if most is None or most >= len(test):
+            return test
+        rows = torch.randperm(len(test), generator=rng("probe", len(test)))[:most].sort().values
+        return Split(test.x[rows], test.y[rows], test.task[rows])
 
-    def answers(self, predictor: Learner, task: int, learned: int, probing: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def answers(self, predictor: Learner, task: int, learned: int, probing: bool, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Predicted and true output numbers (n,). A learner that declares never to forget is asked for all images of a task once; from
         then on for some, whose logits must have kept their bits."""
-        settled, key = not predictor.forgets and learned > task + probing, (task, probing)
+        settled, key = not predictor.forgets and learned > task + probing, (name, task, probing)
         if settled and key in self._known:
             return self.unchanged(predictor, task, self._known[key])
         test = self.some(self.test(task)) if probing else self.test(task)

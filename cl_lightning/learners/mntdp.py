@@ -52,6 +52,8 @@ class MNTDP(Learner):
     # ---- a task ----------------------------------------------------------------------------------------------
 
     def learn(self, task: Task) -> Phases:
+        if task.val is None and task.of > 1:
+            raise Refusal("MNTDP compares paths, and searches the nearest past task, with validation data. Set stream.n_val above 0.")
         scores = self.once("search", lambda: self.scores(task)) if self.searches(task) else []
         sources = self.sources(task, scores)
         best = yield Phase(self.paths_from(sources, task))
@@ -116,8 +118,7 @@ class MNTDP(Learner):
     def scores(self, task: Task) -> list[float]:
         """For each past task: accuracy of k nearest neighbours in the features before its head, fitted on the new task's training
         images and asked its validation images."""
-        if task.val is None:
-            raise Refusal("MNTDP searches the nearest past task with validation data, but the task has none. Set stream.n_val above 0.")
+        assert task.val is not None, "learn has looked"
         trunks = {tuple(path[:-1]) for path in self.library.paths}
         train, val = (some_of_each_class(split, self.searched, rng(self.seed, "search", task.index)) for split in (task.train, task.val))
         known, asked = (self.search_features(split, trunks) for split in (train, val))

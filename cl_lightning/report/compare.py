@@ -68,7 +68,7 @@ def group_of(runs: Sequence[dict]) -> Group:
 def values_of(run: dict) -> dict[str, float | None]:
     cpu = [cost["seconds"].get("cpu") for cost in run["costs"]]
     last, reference = run["costs"][-1], run.get("reference")  # from schema 3 on
-    memory = last["published_memory"] / 1e6 if reference else None
+    memory = last["published_memory"] / 1e6 if reference and last["published_memory"] else None
     return {
         **dict.fromkeys(COLUMNS),
         **run["metrics"],

@@ -34,10 +34,14 @@ def over_tasks(results: dict[str, Any]) -> Figure:
     learned = range(1, len(results["accuracy_matrix"]))
     accuracy.plot(list(learned), [mean_so_far(results["accuracy_matrix"], i) for i in learned], marker=".")
     accuracy.set(ylabel="mean accuracy on tasks so far", ylim=(0, 1))
-    memory.plot(list(learned), [cost["published_memory"] / 1e6 for cost in results["costs"]], marker=".")
+    memory.plot(list(learned), [megabytes(cost) for cost in results["costs"]], marker=".")
     memory.set(ylabel="memory, MB", xlabel="tasks learned", ylim=(0, None))
     accuracy.set_title(f"{results['learner']} on {results['stream']['name']}")
     return figure
+
+
+def megabytes(cost: dict[str, Any]) -> float:
+    return float("nan") if cost["published_memory"] is None else cost["published_memory"] / 1e6
 
 
 def mean_so_far(matrix: list[list[float | None]], learned: int) -> float:

@@ -124,3 +124,28 @@ def test_a_learner_that_claims_never_to_forget_and_does_is_refused() -> None:
     s = toys.stream(tasks=2)
     with pytest.raises(ProtocolError, match=r"declares forgets=False, but its predictions for task 0 have changed"):
         toys.learn(Boasts(build=toys.builder(s), seed=0), s)
+
+
+def test_predictors_of_one_learner_are_remembered_apart() -> None:
+    import copy
+
+    from cl_lightning.learners import Independent
+
+    class Two(Independent):
+        def predictors(self, seen):
+            halved = copy.deepcopy(self)
+            with torch.no_grad():
+                for p in halved.parameters():
+                    p.mul_(0.5)
+            return {"": self, "halved": halved}
+            yield
+
+    s = toys.stream(tasks=3)
+    assert toys.learn(Two(build=toys.builder(s), seed=0), s).matrix == toys.learn(Independent(build=toys.builder(s), seed=0), s).matrix
+
+
+def test_a_probe_looks_at_all_classes_whatever_their_order() -> None:
+    s = toys.stream()
+    some = Evaluator(s, Training(probe_examples=50), CPU, Grants()).some(s.test(0))
+    assert len(some) == 50
+    assert all(count > 3 for count in some.y.bincount().tolist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.metrics.costs import published_memory
 from cl_lightning.randomness import rng
 from tests import toys
+from tests.commands import run as run_command
 
 SHAPES = {"resnet": (3, 32, 32), "alexnet": (3, 32, 32), "mlp": (1, 28, 28)}
 NETWORKS: dict[str, Any] = {
@@ -219,7 +221,7 @@ def test_a_candidate_trains_nothing_but_its_new_modules() -> None:
                 assert all(p.grad is None for p in self.library.parameters())
 
     learned(copied(), Watch, tasks=2)
-    assert set(gradients) == set(range(8))
+    assert set(gradients) == set(range(7))
     assert all(len({name.split(".")[1] for name in names}) == 7 - reused for reused, names in gradients.items())
 
 
@@ -349,3 +351,56 @@ def test_without_validation_data_there_is_no_search() -> None:
 def test_unknown_priors_are_refused(options: dict) -> None:
     with pytest.raises(Refusal, match="nearest, random"):
         MNTDP(build=toys.builder(toys.stream()), **options)
+
+
+# ---- costs and references --------------------------------------------------------------------------------------------
+
+
+def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
+    s = copied()
+    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
+    costs = []
+    for at_once in (None, 1):
+        settings = toys.training(max_epochs=2, candidates_at_once=at_once, patience=None)
+        row = toys.learn(MNTDP(build=build, seed=0), s, settings, tasks=2).journal.find("phase", where="task1")
+        assert row is not None
+        costs.append(row["costs"])
+    together, apart = costs
+    assert together["step_flops"] == pytest.approx(apart["step_flops"], rel=0.02)
+    assert together["flops_executed"] < 0.8 * together["flops"]
+    assert together["examples"] == apart["examples"] == 80
+
+
+def test_shares_of_candidates_lose_no_probe() -> None:
+    s = copied()
+    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
+    settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
+    journal = toys.learn(MNTDP(build=build, seed=0), s, settings).journal
+    row = journal.find("phase", where="task2")
+    assert row is not None
+    assert row["winner"] == 0  # the path that is re-used whole, in a share that trains nothing
+    assert 0 in journal.load(row["weights"])["snapshots"]
+
+
+def test_distances_are_exact_far_from_the_origin() -> None:
+    known = torch.randn(500, 64, generator=torch.Generator().manual_seed(0)) * 0.1 + 1000
+    labels = torch.arange(500)
+    assert vote_accuracy(known, labels, known + 0.001, labels, 1) == 1.0
+
+
+def test_transfer_is_refused_where_the_reference_would_have_other_outputs(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"stream\.head=single it would have the outputs of all tasks"):
+        run_command(tmp_path, "learner=mntdp_d", "stream.head=single", "reference=true")
+
+
+def test_transfer_of_the_independent_learner_is_zero(tmp_path: Path) -> None:
+    results = run_command(tmp_path, "learner=independent", "reference=true")
+    assert results["reference"]["transfer"] == 0
+    assert results["reference"]["accuracy"] == results["accuracy_matrix"][-1][-1]
+    assert [s["where"] for s in results["selected"]][-1] == "reference:task2"
+    assert all(cost["published_memory"] > 0 for cost in results["costs"])
+
+
+def test_memory_is_counted_as_published_only_for_learners_without_one(tmp_path: Path) -> None:
+    ewc = run_command(tmp_path, "learner=ewc")
+    assert (ewc["reference"], ewc["costs"][-1]["published_memory"]) == (None, None)
