@@ -106,6 +106,15 @@ FEW = {"cifar100": (4000, 1000), "devanagari": (2300, 460), "dtd": (3760, 470)} 
 FEW_IMAGES = [
     f"data.sources.{name}.{split}={count}" for name in SOURCES for split, count in zip(("train", "test"), FEW.get(name, (1200, 300)))
 ]
+
+
+def first_tasks_of(stream: str, count: int) -> str:
+    """As an argument of the command line."""
+    tasks = configure(f"stream={stream}").stream.tasks[:count]
+    listed = [f"{{source: {t.source}, classes: {list(t.classes)}, n_train: {t.n_train}, n_val: {t.n_val}}}" for t in tasks]
+    return f"stream.tasks=[{', '.join(listed)}]"
+
+
 STREAMS = {
     "split": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "permuted": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
@@ -117,7 +126,7 @@ STREAMS = {
     "split_cifar100": ["stream.tasks=3", "stream.n_train=100", "stream.n_val=50"],
     **{f"ctrl_{name}": ["stream.on_shortage=shrink"] for name in ("minus", "plus", "in", "out", "pl")},
     "ctrl_long": ["stream.on_shortage=shrink", "stream.tasks=6"],
-    "ctrl_long_published": ["stream.on_shortage=shrink", "trainer.evaluate=final", "trainer.max_steps=5"],
+    "ctrl_long_published": ["stream.on_shortage=shrink", first_tasks_of("ctrl_long_published", 6)],
 }
 
 
