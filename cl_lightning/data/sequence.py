@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -17,9 +17,9 @@ from cl_lightning.data.show import PLAIN, Show
 from cl_lightning.data.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
 from cl_lightning.data.streams import at_least_one, turned
 from cl_lightning.data.task import Head
-from cl_lightning.errors import Refusal, nearest
+from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
-from cl_lightning.ranges import NUMBER, SWITCH, TEXT, each, null, one_of, whole, written
+from cl_lightning.ranges import NUMBER, SWITCH, TEXT, check_keys, each, null, one_of, whole, written
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255))  # of backgrounds
 LABELS = ("keep", "shift", "permute")
@@ -55,8 +55,6 @@ class Listed:
     rotate: float = 0.0  # degrees, counter-clockwise
 
     def __post_init__(self) -> None:
-        if self.labels not in LABELS:
-            raise Refusal(f"stream.tasks.labels={self.labels} must be one of {', '.join(LABELS)}.")
         if self.like is not None and self.classes != "all":
             raise Refusal("stream.tasks has `like` and `classes` in one task: it takes the classes of the other. Leave one out.")
         if self.like is None and self.labels != "keep":
@@ -66,10 +64,8 @@ class Listed:
 
 
 def listed(entry: Mapping[str, Any], index: int) -> Listed:
-    known = [f.name for f in fields(Listed)]
+    check_keys(entry, list(LISTED), f"stream.tasks[{index}]")
     for key in entry:
-        if key not in known:
-            raise Refusal(f"stream.tasks[{index}].{key} is not a key of a task.{nearest(key, known)}")
         if not LISTED[key].holds(entry[key]):
             raise Refusal(f"stream.tasks[{index}].{key}={written(entry[key])} must be {LISTED[key].words}.")
     if "source" not in entry:

@@ -58,7 +58,7 @@ def test_a_task_may_permute_or_turn_its_pixels() -> None:
     ("tasks", "says"),
     [
         ([{"n_train": 5}], r"stream\.tasks\[0\]\.source is missing"),
-        ([{**A, "sourc": 1}], r"stream\.tasks\[0\]\.sourc is not a key of a task"),
+        ([{**A, "sourc": 1}], r"stream\.tasks\[0\]\.sourc is not a key here.*Did you mean source"),
         ([{**A, "classes": 9}], "asks for 9 classes of toy, which has 4"),
         ([{**A, "classes": ["z"]}], "toy has no class 'z'"),
         ([{**A, "classes": [0, 0]}], "none twice"),
