@@ -13,15 +13,17 @@ from omegaconf import DictConfig
 
 from cl_lightning.runs import conf_dir, run_folder
 
+PLAIN = ("learner=finetune", "stream=split")  # what tests build on, whatever the program runs when told nothing
 SMALL = (
-    "progress=false", "figures=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=300", "stream.tasks=3", "trainer.max_epochs=2",
+    *PLAIN, "progress=false", "figures=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=300", "stream.tasks=3", "trainer.max_epochs=2",
     "backbone.sizes=[16]", "stream.n_train=100", "stream.n_val=30",
 )  # fmt: skip
 
 
 def configure(*overrides: str) -> DictConfig:
+    plain = () if any(override.startswith("+experiment") for override in overrides) else PLAIN
     with initialize_config_dir(conf_dir(), version_base="1.3"):
-        return compose("config", list(overrides))
+        return compose("config", [*plain, *overrides])
 
 
 def run(outputs: Path, *overrides: str, small: bool = True) -> dict[str, Any]:

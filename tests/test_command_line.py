@@ -85,7 +85,7 @@ def a_users_folder(tmp_path: Path) -> Path:
 def test_the_readmes_learner_runs_from_outside_the_package(a_users_folder: Path) -> None:
     line = block("Run it, with every stream", "bash").strip()
     arguments = [argument.strip("'") for argument in re.findall(r"'[^']*'|\S+", line)[3:]]
-    command(*arguments, *SMALL, cwd=a_users_folder)
+    command(*arguments[:2], *SMALL, *arguments[2:], cwd=a_users_folder)
     results = json.loads(next(a_users_folder.glob("outputs/quickstart/l2_anchor/*/results.json")).read_text())
     assert {s["hparams"]["strength"] for s in results["selected"]} <= {0.0, 0.1, 1.0}
     assert results["costs"][0]["held"]["memory.anchor"] > 0
@@ -95,7 +95,7 @@ def test_the_readmes_learner_runs_from_outside_the_package(a_users_folder: Path)
 
 def test_the_readmes_learner_with_strength_zero_is_finetune(a_users_folder: Path) -> None:
     common = (*SMALL, "seed=2")
-    command("--config-dir", "my_conf", "learner=l2_anchor", "selection=none", "+selection.grid.strength=[0.0]", *common, cwd=a_users_folder)
+    command("--config-dir", "my_conf", *common, "learner=l2_anchor", "selection=none", "+selection.grid.strength=[0.0]", cwd=a_users_folder)
     command("selection=none", *common, cwd=a_users_folder)
     one, other = (
         json.loads(next(a_users_folder.glob(f"outputs/quickstart/{name}/*/results.json")).read_text()) for name in ("l2_anchor", "finetune")
@@ -104,7 +104,7 @@ def test_the_readmes_learner_with_strength_zero_is_finetune(a_users_folder: Path
 
 
 def test_a_change_of_a_users_own_code_is_noticed(a_users_folder: Path) -> None:
-    arguments = ("--config-dir", "my_conf", "learner=l2_anchor", *SMALL)
+    arguments = ("--config-dir", "my_conf", *SMALL, "learner=l2_anchor")
     command(*arguments, cwd=a_users_folder)
     path = a_users_folder / "my_learners.py"
     path.write_text(path.read_text().replace("/ 2 *", "/ 3 *"))
@@ -112,7 +112,7 @@ def test_a_change_of_a_users_own_code_is_noticed(a_users_folder: Path) -> None:
 
 
 def test_multirun_makes_a_run_for_every_combination(tmp_path: Path) -> None:
-    command("--multirun", "seed=0,1", "learner=finetune,joint", *SMALL, cwd=tmp_path)
+    command("--multirun", *SMALL, "seed=0,1", "learner=finetune,joint", cwd=tmp_path)
     found = {(p.parts[-3], p.parts[-2][-3:]) for p in tmp_path.glob("outputs/quickstart/*/*/results.json")}
     assert found == {(learner, seed) for learner in ("finetune", "joint") for seed in ("-s0", "-s1")}
     assert {p.name for p in tmp_path.iterdir()} == {"outputs"}
@@ -124,7 +124,7 @@ def test_a_run_leaves_nothing_outside_its_folder(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("outputs/*/*/*"))) == 1
 
 
-@pytest.mark.parametrize("arguments", [("trainer.max_epochs=0",), ("stream.n_val=0",), ("data=real", "data.root=/nowhere")])
+@pytest.mark.parametrize("arguments", [("trainer.max_epochs=0",), ("stream=split", "stream.n_val=0"), ("data=real", "data.root=/nowhere")])
 def test_what_cannot_work_is_a_sentence_and_exit_code_2(arguments: tuple, tmp_path: Path) -> None:
     result = command(*arguments, check=False, cwd=tmp_path)
     assert result.returncode == 2

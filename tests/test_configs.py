@@ -125,6 +125,7 @@ STREAMS = {
     "incremental_cifar100": ["stream.tasks=3", "stream.n_train=50"],
     "split_cifar100": ["stream.tasks=3", "stream.n_train=100", "stream.n_val=50"],
     **{f"ctrl_{name}": ["stream.on_shortage=shrink"] for name in ("minus", "plus", "in", "out", "pl")},
+    "ctrl_short": ["stream.on_shortage=shrink"],
     "ctrl_long": ["stream.on_shortage=shrink", "stream.tasks=6"],
     "ctrl_long_published": ["stream.on_shortage=shrink", first_tasks_of("ctrl_long_published", 6)],
 }

@@ -62,13 +62,16 @@ def metric_table(metrics: dict[str, float | None]) -> Table:
 
 def cost_table(results: dict[str, Any]) -> Table:
     table = Table(title="Costs and choices, a task", title_justify="left")
-    for column in ("task", "chosen", "val", "steps", "to best", "held", "flops", "executed", "seconds"):
+    notes = results.get("notes", [])  # from schema 3 on
+    modular = bool(notes) and all("path" in note for note in notes)
+    for column in ("task", "chosen", *(["re-used"] if modular else []), "val", "steps", "to best", "held", "flops", "executed", "seconds"):
         table.add_column(column, justify="left" if column == "chosen" else "right", no_wrap=column != "chosen")
     for cost in results["costs"]:
         chosen = [s for s in results["selected"] if s["where"] == f"task{cost['task']}"]
         table.add_row(
             str(cost["task"]),
             "\n".join(s["candidate"] for s in chosen),
+            *([reused(notes, cost["task"])] if modular else []),
             "\n".join(number(s["val_accuracy"]) for s in chosen),
             "\n".join(str(s["steps"]) for s in chosen),
             "\n".join(str(s["steps_to_best"]) for s in chosen),
@@ -78,6 +81,19 @@ def cost_table(results: dict[str, Any]) -> Table:
             f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
         )
     return table
+
+
+def reused(notes: list[dict[str, Any]], task: int) -> str:
+    """How many modules of a task's path are an earlier task's, and whose.
+
+    >>> reused([{"path": [0, 1], "reused": 0, "sources": []}, {"path": [0, 2], "reused": 1, "sources": [0]}], task=1)
+    '1 of 2, from task 0'
+    """
+    path, count = notes[task]["path"], notes[task]["reused"]
+    if not count:
+        return f"0 of {len(path)}"
+    source = next(j for j in notes[task]["sources"] if notes[j]["path"][:count] == path[:count])
+    return f"{count} of {len(path)}, from task {source}"
 
 
 def card_table(card: list[dict[str, str]]) -> Table:
