@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -74,6 +75,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.evaluation.resemblance import resemblance
+    from cl_lightning.forecast import forecast
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -92,6 +94,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     callbacks = build_callbacks(cfg)
     journal = open_journal(cfg, folder, stream, command)
     learned = restore(learner, journal)
+    if cfg.progress and (ahead := forecast(build_learner(cfg, stream), stream, settings, learned)):
+        print(ahead, file=sys.stderr, flush=True)
     loggers = open_loggers(cfg.logger, folder, cfg)
     data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
