@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cl_lightning.report.__main__ import main
-from cl_lightning.report.compare import groups_in, published, settings_of, table
-from tests.commands import command, run
+from cl_lightning.report.compare import Group, groups_in, published, settings_of, table
+from cl_lightning.runs import relevant
+from tests.commands import command, configure, run
 
 
 def result(folder: Path, learner: str, seed: int, acc: float, fingerprint: str = "f", bwt: float | None = -0.1, **settings) -> None:
@@ -95,8 +96,26 @@ def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> No
     for paper in yaml.safe_load((Path(compare.__file__).parent / "published.yaml").read_text()):
         assert (Path(conf_dir()) / "experiment" / f"{paper['experiment']}.yaml").is_file()
         for row in paper["rows"]:
-            assert (Path(conf_dir()) / "learner" / f"{row['learner']}.yaml").is_file()
+            named = row["learner"].removesuffix("_freeze").removesuffix("_finetune")  # the folder has the variant's name
+            assert (Path(conf_dir()) / "learner" / f"{named}.yaml").is_file()
             assert set(row) & set(compare.COLUMNS)
+
+
+@pytest.mark.parametrize("stream", ["minus", "plus", "in", "out", "pl", "long"])
+@pytest.mark.parametrize(("learner", "variant"), [("mntdp_d", ""), ("independent", ""), ("new_head", "_freeze"), ("finetune", "")])
+def test_ctrls_published_numbers_stand_beside_the_papers_protocol_on_real_data_and_nothing_else(stream, learner, variant) -> None:
+    protocol = ("trainer=published", "backbone=resnet", "selection=task_level", f"learner={learner}", f"+experiment=ctrl_{stream}")
+
+    def found(*overrides: str) -> dict[str, float]:
+        cfg = configure(*protocol, *overrides)
+        return published(Group(cfg.name, learner + variant, settings_of(relevant(cfg)), (0,), {}))
+
+    assert 0.15 <= found("data=real")["average_accuracy"] < 0.76
+    assert found("data=synthetic") == {}
+    assert found("data=real", "trainer=reduced") == {}
+    assert found("data=real", "data.substitute={svhn: street_chars}") == {}
+    if learner == "mntdp_d":
+        assert found("data=real", "backbone=alexnet")["memory"] > 100 > 10 > found("data=real", "learner.k=all").get("memory", 0)
 
 
 @pytest.mark.slow
