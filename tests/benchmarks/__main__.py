@@ -88,6 +88,14 @@ def paths(work: str, at_most: float, repeats: int, width: int = 16, steps: int =
     return Row(work, ours / bare_loops, at_most)
 
 
+def search(repeats: int) -> Row:
+    """Of the 2500 mini-batches of a large task of S_long, of which some are trained."""
+    steps = 12
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, some = interleaved(*modular.search_sides(Path(folder), past=100, images=1000, steps=steps), repeats=repeats)
+    return Row("MNTDP's search over 100 past tasks, of a task's training", 100 * seconds / (some * 2500 / steps), 5, "%")
+
+
 def data(repeats: int) -> list[Row]:
     """Reading images; decoding is measured on a tenth."""
     with tempfile.TemporaryDirectory() as folder:
@@ -210,6 +218,7 @@ def main() -> None:
         paths("the same with bf16-mixed", 0.45, min(n, 5), precision="bf16-mixed"),
         paths("the same with a grid of 6 points: 43 candidates", 0.55, min(n, 3), steps=2, points=6),
         paths("MNTDP's 8 paths, width 64, batch 64", 0.62, min(n, 3), width=64, steps=2),
+        search(min(n, 3)),
         *data(n),
         *of_learners(n),
         evaluation(n),
