@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,25 +62,33 @@ def metric_table(metrics: dict[str, float | None]) -> Table:
 
 
 def cost_table(results: dict[str, Any]) -> Table:
-    table = Table(title="Costs and choices, a task", title_justify="left")
-    notes = results.get("notes", [])  # from schema 3 on
+    """A row a task. ``held`` is everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of it."""
+    notes, costs = results.get("notes", []), results["costs"]  # notes from schema 3 on
     modular = bool(notes) and all("path" in note for note in notes)
-    for column in ("task", "chosen", *(["re-used"] if modular else []), "val", "steps", "to best", "held", "flops", "executed", "seconds"):
-        table.add_column(column, justify="left" if column == "chosen" else "right", no_wrap=column != "chosen")
-    for cost in results["costs"]:
+    counted = all(cost.get("published_memory") is not None for cost in costs)
+
+    def lines(shown: Callable[[dict], str]) -> Callable[[dict, list[dict]], str]:
+        return lambda cost, chosen: "\n".join(map(shown, chosen))
+
+    columns: dict[str, Callable[[dict, list[dict]], str]] = {
+        "task": lambda cost, chosen: str(cost["task"]),
+        "chosen": lines(lambda s: s["candidate"]),
+        **({"re-used": lambda cost, chosen: reused(notes, cost["task"])} if modular else {}),
+        "val": lines(lambda s: number(s["val_accuracy"])),
+        "steps": lines(lambda s: str(s["steps"])),
+        "to best": lines(lambda s: str(s["steps_to_best"])),
+        "held": lambda cost, chosen: scaled(sum(cost["held"].values()), "B"),
+        **({"Mem": lambda cost, chosen: scaled(cost["published_memory"], "B")} if counted else {}),
+        "flops": lambda cost, chosen: scaled(cost["flops"]),
+        "executed": lambda cost, chosen: scaled(cost["flops_executed"]),
+        "seconds": lambda cost, chosen: f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
+    }
+    table = Table(title="Costs and choices, a task", title_justify="left")
+    for head in columns:
+        table.add_column(head, justify="left" if head == "chosen" else "right", no_wrap=head != "chosen")
+    for cost in costs:
         chosen = [s for s in results["selected"] if s["where"] == f"task{cost['task']}"]
-        table.add_row(
-            str(cost["task"]),
-            "\n".join(s["candidate"] for s in chosen),
-            *([reused(notes, cost["task"])] if modular else []),
-            "\n".join(number(s["val_accuracy"]) for s in chosen),
-            "\n".join(str(s["steps"]) for s in chosen),
-            "\n".join(str(s["steps_to_best"]) for s in chosen),
-            scaled(sum(cost["held"].values()), "B"),
-            scaled(cost["flops"]),
-            scaled(cost["flops_executed"]),
-            f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
-        )
+        table.add_row(*(cell(cost, chosen) for cell in columns.values()))
     return table
 
 

@@ -64,6 +64,18 @@ def test_a_note_is_shown(tmp_path: Path) -> None:
     assert "made with torch 1" in shown(fake(tmp_path, 2), note="it was made with torch 1.")
 
 
+def test_of_modular_learners_it_is_said_what_each_task_re_used_and_of_others_nothing(tmp_path: Path) -> None:
+    results = run(tmp_path, "learner=mntdp_d", "stream.on_shortage=shrink", "stream.n_train=600", "trainer.max_epochs=1")
+    paths, sources = ([note[key] for note in results["notes"]] for key in ("path", "sources"))
+    text = shown(next(tmp_path.glob("*/*/*/results.json")).parent)
+    for task, (path, note) in enumerate(zip(paths, results["notes"])):
+        count = len(set(path) & {module for earlier in paths[:task] for module in earlier})
+        assert note["reused"] == count
+        assert (f"{count} of 2, from task {sources[task][0]}" if count else "0 of 2") in text
+    assert "Mem" in text
+    assert "re-used" not in shown(fake(tmp_path, 2))
+
+
 def watched(terminal: bool) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=140)
     display, s = ProgressDisplay(console), toys.stream()
