@@ -17,6 +17,7 @@ COLUMNS = {  # results, and their heads in a table
     "forward_transfer": "FWT",
     "forgetting_from_best": "forgetting",
     "transfer": "T",
+    "reused": "re-used by the last",
     "learning_curve_area": "LCA",
     "memory": "Mem MB",
     "cpu_seconds": "CPU s",
@@ -37,7 +38,7 @@ class Group:
         values = self.values.get(column)
         if not values:
             return "-"
-        digits = 1 if column == "cpu_seconds" else 3
+        digits = 1 if column in ("cpu_seconds", "reused") else 3
         spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
         return f"{statistics.fmean(values):.{digits}f}{spread}"
 
@@ -67,12 +68,13 @@ def group_of(runs: Sequence[dict]) -> Group:
 
 def values_of(run: dict) -> dict[str, float | None]:
     cpu = [cost["seconds"].get("cpu") for cost in run["costs"]]
-    last, reference = run["costs"][-1], run.get("reference")  # from schema 3 on
+    last, reference, notes = run["costs"][-1], run.get("reference"), run.get("notes") or [{}]  # from schema 3 on
     memory = last["published_memory"] / 1e6 if reference and last["published_memory"] else None
     return {
         **dict.fromkeys(COLUMNS),
         **run["metrics"],
         "transfer": reference["transfer"] if reference else None,
+        "reused": notes[-1].get("reused"),
         "memory": memory,
         "cpu_seconds": sum(cpu) if None not in cpu else None,
     }

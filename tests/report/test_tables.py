@@ -72,6 +72,7 @@ def test_of_modular_learners_it_is_said_what_each_task_re_used_and_of_others_not
         count = len(set(path) & {module for earlier in paths[:task] for module in earlier})
         assert note["reused"] == count
         assert (f"{count} of 2, from task {sources[task][0]}" if count else "0 of 2") in text
+    assert any(note["reused"] for note in results["notes"])
     assert "Mem" in text
     assert "re-used" not in shown(fake(tmp_path, 2))
 
