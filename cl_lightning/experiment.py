@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
     from cl_lightning.learners.base import Learner
+    from cl_lightning.report.forecast import Forecast
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
@@ -75,7 +75,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.evaluation.resemblance import resemblance
-    from cl_lightning.forecast import forecast
+    from cl_lightning.report.forecast import Forecast
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -91,11 +91,9 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             f"reference=true compares with a network that learns the last task alone; with stream.head={stream.head.mode} it would "
             "have the outputs of all tasks. Use stream.head=domain or multi_train_test, or reference=false."
         )
-    callbacks = build_callbacks(cfg)
+    callbacks = build_callbacks(cfg, Forecast(stream, settings, learner.needs.past_data))
     journal = open_journal(cfg, folder, stream, command)
     learned = restore(learner, journal)
-    if cfg.progress and (ahead := forecast(build_learner(cfg, stream), stream, settings, learned)):
-        print(ahead, file=sys.stderr, flush=True)
     loggers = open_loggers(cfg.logger, folder, cfg)
     data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
@@ -277,10 +275,12 @@ def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
     return partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.shape, head=stream.head)
 
 
-def build_callbacks(cfg: DictConfig) -> list:
+def build_callbacks(cfg: DictConfig, forecast: Forecast) -> list:
+    """The user's, and what keeps him informed."""
     from cl_lightning.report.progress import ProgressDisplay
 
-    return [partial_of(callback, "trainer.callbacks")() for callback in cfg.trainer.callbacks] + [ProgressDisplay()] * bool(cfg.progress)
+    own = [partial_of(callback, "trainer.callbacks")() for callback in cfg.trainer.callbacks]
+    return [*own, *([ProgressDisplay(), forecast] if cfg.progress else [])]
 
 
 def partial_of(node: DictConfig, path: str, *but: str) -> Any:

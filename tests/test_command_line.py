@@ -85,7 +85,7 @@ def a_users_folder(tmp_path: Path) -> Path:
 def test_the_readmes_learner_runs_from_outside_the_package(a_users_folder: Path) -> None:
     line = block("Run it, with every stream", "bash").strip()
     arguments = [argument.strip("'") for argument in re.findall(r"'[^']*'|\S+", line)[3:]]
-    command(*arguments[:2], *SMALL, *arguments[2:], cwd=a_users_folder)
+    command(*arguments, "trainer.max_epochs=1", "figures=false", cwd=a_users_folder)
     results = json.loads(next(a_users_folder.glob("outputs/quickstart/l2_anchor/*/results.json")).read_text())
     assert {s["hparams"]["strength"] for s in results["selected"]} <= {0.0, 0.1, 1.0}
     assert results["costs"][0]["held"]["memory.anchor"] > 0

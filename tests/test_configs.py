@@ -87,6 +87,16 @@ def test_every_experiment_runs_with_every_learner_that_it_gives_what_it_needs(na
         assert results["name"] == STUDIES.get(name, name)
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_says_what_learns_and_from_what(name: str) -> None:
+    """Whatever the program runs when told nothing."""
+    said = Path(conf_dir(), "experiment", f"{name}.yaml").read_text()
+    base = re.search(r"^  - ((?:gem|ctrl)_\w+)", said, re.MULTILINE)
+    said += Path(conf_dir(), "experiment", f"{base[1]}.yaml").read_text() if base else ""
+    assert "  - override /learner: " in said
+    assert "  - override /stream: " in said
+
+
 SENSIBLE = [
     *(("shared", head) for head in HEAD_MODES),
     ("per_task", "multi_train_test"),

@@ -71,7 +71,7 @@ class StreamDataModule(pl.LightningDataModule):
         if task.val is not None:
             raise Refusal(
                 f"trainer.single_pass shows each example {self.passes} times and has no validation, but task {task.index} has "
-                f"{len(task.val)} validation examples. Set stream.n_val=0."
+                f"{len(task.val)} validation examples. Set n_val of the stream and its tasks to 0."
             )
         if phase > 0:
             raise ProtocolError(f"a second phase of task {task.index} would see examples again that a single pass shows once.", remedy)

@@ -91,6 +91,8 @@ def sequence(
     ``held_out``: for each source, how many images a class are for validation alone, whatever the task and seed (as in the CTrL
     benchmark, Veniat et al. 2021); of sources that it does not name each task takes its own.
     """
+    if not isinstance(tasks, Sequence):
+        raise Refusal(f"stream.tasks={tasks} must be a list of tasks here, as in stream.tasks=[{{source: mnist}}, {{source: svhn}}].")
     at_least_one(tasks=len(tasks))
     entries = [listed(entry, index) for index, entry in enumerate(tasks)]
     sizes = Sizes(None, n_val, None, balanced, on_shortage, test_per_class=test_per_class)

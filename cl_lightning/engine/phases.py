@@ -181,12 +181,12 @@ class Engine:
         if len(phase.candidates) > 1:
             raise Refusal(
                 f"{len(phase.candidates)} candidates are to be compared, but the task has no validation data to compare them on. "
-                f"{'Set' if self.settings.single_pass else 'Set stream.n_val above 0, or'} selection=none."
+                f"{'Set' if self.settings.single_pass else 'Set n_val of the stream or its tasks above 0, or'} selection=none."
             )
         if phase.patience is not None or self.settings.patience is not None:
             raise Refusal(
                 "Early stopping needs validation data, and the task has no validation data. "
-                "Set stream.n_val above 0, or trainer.patience=null to train to the end."
+                "Set n_val of the stream or its tasks above 0, or trainer.patience=null to train to the end."
             )
 
     def share(self, learner: Learner, phase: Phase, task: Task, where: str, index: int, first: int, size: int) -> dict:

@@ -53,7 +53,9 @@ class MNTDP(Learner):
 
     def learn(self, task: Task) -> Phases:
         if task.val is None and task.of > 1:
-            raise Refusal("MNTDP compares paths, and searches the nearest past task, with validation data. Set stream.n_val above 0.")
+            raise Refusal(
+                "MNTDP compares paths, and searches the nearest task, with validation data. Set n_val of the stream or its tasks above 0."
+            )
         scores = self.once("search", lambda: self.scores(task)) if self.searches(task) else []
         sources = self.sources(task, scores)
         best = yield Phase(self.paths_from(sources, task))

@@ -74,7 +74,7 @@ def values_of(run: dict) -> dict[str, float | None]:
         **dict.fromkeys(COLUMNS),
         **run["metrics"],
         "transfer": reference["transfer"] if reference else None,
-        "reused": notes[-1].get("reused"),
+        "reused": notes[-1].get("reused") if "path" in notes[-1] else None,
         "memory": memory,
         "cpu_seconds": sum(cpu) if None not in cpu else None,
     }

@@ -25,8 +25,9 @@ def show(folder: Path, note: str | None = None, console: Console | None = None) 
     console.print(f"\n[bold]{results['learner']}[/bold] on {stream['name']}, {len(stream['tasks'])} tasks, {seed}", highlight=False)
     reference = results.get("reference")  # from schema 3 on
     metrics = {**results["metrics"], **({"transfer to the last task": reference["transfer"]} if reference else {})}
-    for table in (matrix_table(results["accuracy_matrix"]), metric_table(metrics), cost_table(results)):
-        console.print(table)
+    for table in (matrix_table(results["accuracy_matrix"]), metric_table(metrics), path_table(results), cost_table(results)):
+        if table is not None:
+            console.print(table)
     if "card" in results:  # from schema 2 on
         console.print(card_table(results["card"]))
     if note:
@@ -62,10 +63,10 @@ def metric_table(metrics: dict[str, float | None]) -> Table:
 
 
 def cost_table(results: dict[str, Any]) -> Table:
-    """A row a task. ``held`` is everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of it."""
-    notes, costs = results.get("notes", []), results["costs"]  # notes from schema 3 on
-    modular = bool(notes) and all("path" in note for note in notes)
-    counted = all(cost.get("published_memory") is not None for cost in costs)
+    """A row a task. ``held`` is everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of it, where that differs."""
+    costs = results["costs"]
+    counts = [(cost.get("published_memory"), sum(cost["held"].values())) for cost in costs]
+    counted = all(mem is not None for mem, _ in counts) and any(mem != held for mem, held in counts)
 
     def lines(shown: Callable[[dict], str]) -> Callable[[dict, list[dict]], str]:
         return lambda cost, chosen: "\n".join(map(shown, chosen))
@@ -73,7 +74,6 @@ def cost_table(results: dict[str, Any]) -> Table:
     columns: dict[str, Callable[[dict, list[dict]], str]] = {
         "task": lambda cost, chosen: str(cost["task"]),
         "chosen": lines(lambda s: s["candidate"]),
-        **({"re-used": lambda cost, chosen: reused(notes, cost["task"])} if modular else {}),
         "val": lines(lambda s: number(s["val_accuracy"])),
         "steps": lines(lambda s: str(s["steps"])),
         "to best": lines(lambda s: str(s["steps_to_best"])),
@@ -92,17 +92,19 @@ def cost_table(results: dict[str, Any]) -> Table:
     return table
 
 
-def reused(notes: list[dict[str, Any]], task: int) -> str:
-    """How many modules of a task's path are an earlier task's, and whose.
-
-    >>> reused([{"path": [0, 1], "reused": 0, "sources": []}, {"path": [0, 2], "reused": 1, "sources": [0]}], task=1)
-    '1 of 2, from task 0'
-    """
-    path, count = notes[task]["path"], notes[task]["reused"]
-    if not count:
-        return f"0 of {len(path)}"
-    source = next(j for j in notes[task]["sources"] if notes[j]["path"][:count] == path[:count])
-    return f"{count} of {len(path)}, from task {source}"
+def path_table(results: dict[str, Any]) -> Table | None:
+    """Of learners that tell their paths: how many modules of each task's are an earlier task's, and which task's."""
+    notes = results.get("notes", [])  # from schema 3 on
+    if not notes or not all({"path", "reused", "sources"} <= set(note) for note in notes):
+        return None
+    table = Table(title="Modules re-used", title_justify="left")
+    for head in ("task", "modules", "re-used", "of task"):
+        table.add_column(head, justify="right")
+    for task, note in enumerate(notes):
+        path, count = note["path"], note["reused"]
+        sources = [j for j in note["sources"] if count and notes[j]["path"][:count] == path[:count]]
+        table.add_row(str(task), str(len(path)), str(count), str(sources[0]) if sources else "-")
+    return table
 
 
 def card_table(card: list[dict[str, str]]) -> Table:

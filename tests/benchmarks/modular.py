@@ -29,7 +29,7 @@ SHARED = 7 / 12  # of past tasks that brought no modules but a head: the publish
 
 def search_sides(folder: Path, past: int, images: int, steps: int) -> tuple[Callable, Callable]:
     """The search for the nearest of ``past`` tasks over ``images`` for training and as many for validation; and ``steps`` mini-batches
-    of a large task of S_long with trainer=reduced, with their part of 17 scorings on 12,500 validation images."""
+    of a large task of S_long with trainer=reduced, with their part of 23 scorings on 12,500 validation images."""
     train, val = (examples(images, shape=SHAPE, seed=seed) for seed in (0, 1))
     build = partial(ResNet, input_shape=SHAPE, head=HEAD, width=16, channels_last=True)
     learner = MNTDP(build=build, searched=images)
@@ -40,7 +40,7 @@ def search_sides(folder: Path, past: int, images: int, steps: int) -> tuple[Call
         fresh = learner.new_modules(index, range(10))
         learner.library.add(prefix, fresh[len(prefix) :], ways=10)
     task = Task(past, past + 1, "benchmark", tuple("0123456789"), HEAD, train, val)
-    scored = examples(17 * 12_500 * steps // 2500, shape=SHAPE, seed=2)
+    scored = examples(23 * 12_500 * steps // 2500, shape=SHAPE, seed=2)
     training, _ = path_sides(folder, 16, [{}], steps, batch_size=32, val=scored)
     return partial(learner.scores, task), training
 

@@ -14,6 +14,8 @@ from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.sequence import long, sequence
 from cl_lightning.data.show import Show
 from cl_lightning.data.stream import Stream
+from cl_lightning.errors import Refusal
+from cl_lightning.experiment import build_stream
 from tests.commands import configure
 
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
@@ -161,3 +163,8 @@ def test_the_printed_instance_has_the_test_sizes_of_its_rules() -> None:
     large = [number for number, task in enumerate(described, start=1) if task["n_train"] > 25]
     assert large == [3, 6, 11, 12, 17, 18, 19, 20, 22, 24, 26, 29, 30, 32, 33, 38, 49, 56, 60]
     assert sorted(described[18]["classes"]) == sorted(described[19]["classes"]) != described[18]["classes"]
+
+
+def test_a_number_of_tasks_is_no_list_of_tasks() -> None:
+    with pytest.raises(Refusal, match=r"stream\.tasks=3 must be a list"):
+        build_stream(configure("stream=ctrl_short", "stream.tasks=3"))
