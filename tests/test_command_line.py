@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import time
 from pathlib import Path
 
@@ -31,14 +32,20 @@ socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 """
 
 
+def spent_by_children() -> float:
+    """Seconds of one processor, drawing the images included: other tests run beside this one."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 @pytest.mark.slow
 def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"} | {"PYTHONPATH": path}
-    began = time.monotonic()
+    before = spent_by_children()
     result = command(f"outputs={tmp_path}", env=environment)
-    assert time.monotonic() - began < 60
+    assert spent_by_children() - before < 60
     results = json.loads(next(tmp_path.glob("*/*/*/results.json")).read_text())
     assert len(results["stream"]["tasks"]) >= 3
     assert results["metrics"]["average_accuracy"] > 0.4
