@@ -15,6 +15,7 @@ from cl_lightning.engine.settings import Training
 
 WORTH_SAYING = 120  # seconds
 MEASURED = 20  # mini-batches that are measured behind the first block, in which memory is found and operations are counted
+SLOW = 10  # seconds of a first block that tells enough
 LOOKED_AT = 100  # tasks of a long stream whose sizes are looked up, at most
 OTHERWISE = 1.5  # how much later tasks may differ before it is said again
 
@@ -55,11 +56,11 @@ class Forecast(StreamCallback):
         if not self.looks or engine is None:
             return
         spent = self.spent(engine)
-        if self.first is None:
+        if self.first is None and spent.training < SLOW:
             self.first, self.step = spent, engine.step
-        elif engine.step >= self.step + MEASURED:
+        elif self.first is None or engine.step >= self.step + MEASURED:
             self.looks = False
-            self.tell(self.seconds_left(self.first, spent))
+            self.tell(self.seconds_left(self.first or Spent(0.0, 0, 0.0, 0), spent))
 
     def spent(self, engine: Any) -> Spent:
         """Of the phase in training."""

@@ -65,7 +65,7 @@ def test_whoever_asks_for_more_is_told_that_there_is_one_pass(cls, says: str) ->
 
 
 def test_there_is_no_validation() -> None:
-    with pytest.raises(Refusal, match=r"has 40 validation examples.*stream\.n_val=0"):
+    with pytest.raises(Refusal, match=r"has 40 validation examples.*Set n_val of the stream and its tasks to 0"):
         learn(Finetune(build=builder(toys.stream())), toys.stream(), training(single_pass=True))
     with pytest.raises(Refusal, match=r"trainer\.patience=null"):
         training(single_pass=True, patience=10)

@@ -343,7 +343,7 @@ def test_the_order_of_examples_does_not_change_scores() -> None:
 
 
 def test_without_validation_data_there_is_no_search() -> None:
-    with pytest.raises(Refusal, match=r"stream\.n_val above 0"):
+    with pytest.raises(Refusal, match=r"Set n_val of the stream or its tasks above 0"):
         toys.learn(MNTDP(build=toys.builder(s := toys.stream(n_val=0))), s, toys.training())
 
 

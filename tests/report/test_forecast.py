@@ -112,5 +112,16 @@ def test_a_phase_of_few_mini_batches_says_nothing() -> None:
     assert forecast.said == 0.0
 
 
+def test_where_mini_batches_take_long_the_first_block_is_enough(capsys: pytest.CaptureFixture) -> None:
+    stream, settings = made("trainer.patience=100")
+    forecast = Forecast(stream, settings)
+    forecast.on_task_start(None, stream.closed(0))  # type: ignore[arg-type]
+    engine = SimpleNamespace(step=2, every=1, val=None, costs=SimpleNamespace(seconds={"train": 100.0}, examples=100))
+    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))  # type: ignore[arg-type]
+    assert said(capsys.readouterr().err) == [
+        "Training of task 0 to 2 takes about 10 minutes at this pace, less where candidates stop early."
+    ]
+
+
 def test_minutes_and_hours_are_told() -> None:
     assert re.match(r"1 h 23 min", module.told(5000))
