@@ -51,6 +51,12 @@ class Forecast(StreamCallback):
             some = range(task.index, len(self.stream), self.apart)
             self.work = {index: work_of(self.stream, self.settings, index, self.past_data) for index in some}
 
+    def on_fit_start(self, *_: Any) -> None:
+        self.first = None  # each phase counts from its own beginning
+
+    def on_task_end(self, learner: Any, task: Task) -> None:
+        self.looks = False  # what trains between tasks is not the stream's
+
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
         engine = learner.engine
         if not self.looks or engine is None:

@@ -107,17 +107,17 @@ def test_without_early_stopping_nothing_is_scored() -> None:
 def test_a_phase_of_few_mini_batches_says_nothing() -> None:
     forecast = Forecast(*made())
     engine = SimpleNamespace(step=5, every=1, val=None, costs=SimpleNamespace(seconds={"train": 1e6}, examples=50))
-    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))  # type: ignore[arg-type]
-    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))  # type: ignore[arg-type]
+    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))
+    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))
     assert forecast.said == 0.0
 
 
 def test_where_mini_batches_take_long_the_first_block_is_enough(capsys: pytest.CaptureFixture) -> None:
     stream, settings = made("trainer.patience=100")
     forecast = Forecast(stream, settings)
-    forecast.on_task_start(None, stream.closed(0))  # type: ignore[arg-type]
+    forecast.on_task_start(None, stream.closed(0))
     engine = SimpleNamespace(step=2, every=1, val=None, costs=SimpleNamespace(seconds={"train": 100.0}, examples=100))
-    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))  # type: ignore[arg-type]
+    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))
     assert said(capsys.readouterr().err) == [
         "Training of task 0 to 2 takes about 10 minutes at this pace, less where candidates stop early."
     ]
