@@ -216,7 +216,7 @@ def main() -> None:
         residual(8, 0.85, min(n, 5)),
         paths("MNTDP's 8 paths, width 16, batch 64", 0.58, min(n, 5)),
         paths("the same with bf16-mixed", 0.45, min(n, 5), precision="bf16-mixed"),
-        paths("the same with a grid of 6 points: 43 candidates", 0.55, min(n, 3), steps=2, points=6),
+        paths("the same with a grid of 6 points: 43 candidates", 0.55, min(n, 3), points=6),
         paths("MNTDP's 8 paths, width 64, batch 64", 0.62, min(n, 3), width=64, steps=2),
         search(min(n, 3)),
         *data(n),
