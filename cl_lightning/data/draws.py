@@ -35,6 +35,7 @@ class Sizes:
     on_shortage: str = "error"  # shrink: take what there is, and say so in the results
     held_out: int | None = None  # images a class that only validation draws from, the same for all tasks and seeds; None: no such pool
     test_per_class: int | None = None  # at most so many, where n_test is None
+    asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
 
     def __post_init__(self) -> None:
         if self.on_shortage not in SHORTAGES:
@@ -77,14 +78,14 @@ class Sizes:
 
     def by_class(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
         totals = {"n_train": self.n_train, "n_val": self.n_val, "n_test": self.n_test}
-        each = {name: a_class(name, total, len(classes)) for name, total in totals.items()}
+        each = {name: a_class(self.asked_by.format(name), total, len(classes)) for name, total in totals.items()}
         parts: dict[str, list[torch.Tensor]] = {name: [] for name in totals}
         for c in classes:
             train, val = self.pools(images, c, each["n_train"], each["n_val"] or 0, key)
             if not len(train):
                 raise Refusal(
                     f"Class {c} ({images.classes[c]}) of {images.name} has {len(val)} images: with {each['n_val']} for validation none are "
-                    "left to train on. Lower stream.n_val."
+                    f"left to train on. Lower {self.asked_by.format('n_val')}."
                 )
             for name, rows in (("n_train", train), ("n_val", val), ("n_test", of_classes(images.test, [c]))):
                 wanted = each[name]
@@ -93,7 +94,7 @@ class Sizes:
                 if wanted is not None and wanted > len(rows) and self.on_shortage == "error":
                     raise Refusal(
                         f"A task needs {wanted} examples of class {c} ({images.classes[c]}) of {images.name} for {name}, but {len(rows)} "
-                        f"are there. Lower stream.{name}, or set stream.on_shortage=shrink."
+                        f"are there. Lower {self.asked_by.format(name)}, or set stream.on_shortage=shrink."
                     )
                 order = torch.randperm(len(rows), generator=rng(*key(name.removeprefix("n_")), c))
                 parts[name].append(rows[order[:wanted].sort().values])
@@ -119,7 +120,7 @@ class Sizes:
 def a_class(name: str, total: int | None, classes: int) -> int | None:
     """A class's part of what is drawn for all."""
     if total is not None and total % classes:
-        raise Refusal(f"stream.{name}={total} cannot be shared equally by {classes} classes. Choose a multiple of {classes}.")
+        raise Refusal(f"{total} examples cannot be shared equally by {classes} classes ({name}). Choose a multiple of {classes}.")
     return None if total is None else total // classes
 
 

@@ -53,6 +53,7 @@ class Listed:
     )
     permute: bool = False  # a permutation of the pixels of its own
     rotate: float = 0.0  # degrees, counter-clockwise
+    asked_by: str = "stream.{}"  # how a user calls its sizes
 
     def __post_init__(self) -> None:
         if self.like is not None and self.classes != "all":
@@ -70,7 +71,7 @@ def listed(entry: Mapping[str, Any], index: int) -> Listed:
             raise Refusal(f"stream.tasks[{index}].{key}={written(entry[key])} must be {LISTED[key].words}.")
     if "source" not in entry:
         raise Refusal(f"stream.tasks[{index}].source is missing. Name one of data.sources.")
-    return Listed(**entry)
+    return Listed(**entry, asked_by=f"stream.tasks[{index}].{{}}")
 
 
 @recipe
@@ -128,8 +129,8 @@ def long(
         name = names[int(torch.randint(len(names), (), generator=draws))]
         share = shares[sum(index >= tasks * k // len(shares) for k in range(1, len(shares)))]
         is_large = torch.rand((), generator=draws).item() < share
-        n_train, n_val = at_most.get(name, large) if is_large else small
-        return Listed(name, classes_per_task, n_train=n_train, n_val=n_val)
+        n_train, n_val = map(min, large, at_most.get(name, large)) if is_large else small
+        return Listed(name, classes_per_task, n_train=n_train, n_val=n_val, asked_by="{} of stream." + ("large" if is_large else "small"))
 
     sizes = Sizes(None, 0, None, True, on_shortage, test_per_class=test_per_class)
     return of_listed("long", sources, seed, tasks, entry, head, sizes, held_out or {}, show)
@@ -160,7 +161,7 @@ def of_listed(
         if one.labels == "shift":
             return [order[-1], *order[:-1]]
         if one.labels == "permute":
-            return [order[i] for i in torch.randperm(len(order), generator=rng(seed, kind, index, "labels"))]
+            return another_order(order, rng(seed, kind, index, "labels"))
         return order
 
     shape = shape_of(show, sources[entry(0).source])
@@ -180,7 +181,7 @@ def of_listed(
         images = sources[one.source]
         none_empty(images, order)
         n_val = sizes.n_val if one.n_val is None else one.n_val
-        own = replace(sizes, n_train=one.n_train, n_val=n_val, n_test=one.n_test, held_out=held_out.get(one.source))
+        own = replace(sizes, n_train=one.n_train, n_val=n_val, n_test=one.n_test, held_out=held_out.get(one.source), asked_by=one.asked_by)
         drawn = own.draw(images, order, lambda purpose: (seed, kind, index, purpose))
         outputs = torch.full((len(images.classes),), -1)
         outputs[order] = torch.tensor(owned[index])
@@ -199,6 +200,14 @@ def of_listed(
     return Stream(kind, tuple(sources[name] for name in used), Head(head, max(own[-1] for own in owned) + 1, owned), a_task, seed, show)
 
 
+def another_order(order: list[int], generator: torch.Generator) -> list[int]:
+    """Drawn until it differs; of one class there is no other."""
+    new = order
+    while new == order and len(order) > 1:
+        new = [order[i] for i in torch.randperm(len(order), generator=generator)]
+    return new
+
+
 def chosen(images: Images, classes: int | str | Sequence[str | int], generator: torch.Generator) -> list[int]:
     """Class numbers: all in their own order, so many in random order, or those named."""
     known = len(images.classes)
@@ -206,7 +215,7 @@ def chosen(images: Images, classes: int | str | Sequence[str | int], generator: 
         return list(range(known))
     if isinstance(classes, int):
         if not 1 <= classes <= known:
-            raise Refusal(f"A task asks for {classes} classes of {images.name}, which has {known}. Lower stream.tasks.classes.")
+            raise Refusal(f"A task asks for {classes} classes of {images.name}, which has {known}. Ask for fewer.")
         return torch.randperm(known, generator=generator)[:classes].tolist()
     numbers = [images.number(each) for each in classes]
     if not numbers or len(set(numbers)) < len(numbers):

@@ -97,6 +97,13 @@ def test_labels_of_s_out_go_up_by_one() -> None:
     assert torch.equal(last.outputs, (first.outputs + 1) % 10)
 
 
+def test_labels_in_another_order_are_in_another_order() -> None:
+    for seed in range(20):
+        tasks = [{"source": "mnist", "classes": [3, 5], "n_train": 2}, {"source": "mnist", "like": 0, "labels": "permute", "n_train": 2}]
+        s = made("minus", seed, tasks=tasks)
+        assert s.recipe(1).classes == s.recipe(0).classes[::-1]
+
+
 def test_digits_of_s_in_change_their_background_and_nothing_else() -> None:
     for seed in range(8):
         first, last = made("in", seed).recipe(0), made("in", seed).recipe(5)
@@ -134,6 +141,25 @@ def test_sizes_of_s_long_are_the_published_ones_whatever_is_drawn() -> None:
     small = {(name, 25, 15) for name in SIZES if name != "dtd"}
     large = {(name, 5000, 2500) for name in SIZES if name not in ("dtd", "cifar100")}
     assert sizes == small | large | {("cifar100", 2250, 250)}
+
+
+def test_what_a_source_has_at_most_is_a_maximum() -> None:
+    sizes = {(task["source"] == "cifar100", task["n_train"], task["n_val"]) for task in made("long", large=[500, 300], tasks=40).describe()}
+    assert sizes == {(False, 500, 300), (True, 500, 250), (False, 25, 15), (True, 25, 15)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("long", {"classes_per_task": 10}, r"25 examples .* 10 classes \(n_train of stream\.small\)"),
+        ("long", {"large": [50_000, 5]}, r"Lower n_train of stream\.large, or set"),
+        ("minus", {"tasks": [{"source": "cifar10", "n_train": 60_000}]}, r"Lower stream\.tasks\[0\]\.n_train, or set"),
+    ],
+)
+def test_sizes_that_cannot_be_had_are_called_by_the_users_names(name: str, options: dict, says: str) -> None:
+    s = made(name, **options)
+    with pytest.raises(Refusal, match=says):
+        s.describe()
 
 
 def test_sources_of_s_long_come_equally_often() -> None:

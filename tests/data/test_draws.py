@@ -125,7 +125,7 @@ def test_training_and_validation_never_meet_and_sizes_are_those_asked_for(n_trai
 
 
 def test_a_total_that_classes_cannot_share_is_refused() -> None:
-    with pytest.raises(Refusal, match=r"stream\.n_train=401 cannot be shared equally by 10 classes"):
+    with pytest.raises(Refusal, match=r"401 examples cannot be shared equally by 10 classes \(stream\.tasks\[1\]\.n_train\)"):
         transfer(n_train=401).recipe(1)
 
 
