@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from cl_lightning.data.sources import Sources
     from cl_lightning.data.stream import Stream
     from cl_lightning.data.task import Task
+    from cl_lightning.engine.forecast import Forecast
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
     from cl_lightning.learners.base import Learner
-    from cl_lightning.report.forecast import Forecast
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
@@ -70,12 +70,12 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
 
     from cl_lightning.data.copies import copies_of
     from cl_lightning.data.module import StreamDataModule
+    from cl_lightning.engine.forecast import Forecast
     from cl_lightning.engine.phases import Engine
     from cl_lightning.engine.settings import Training
     from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.evaluation.resemblance import resemblance
-    from cl_lightning.report.forecast import Forecast
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -277,7 +277,7 @@ def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
 
 def build_callbacks(cfg: DictConfig, forecast: Forecast) -> list:
     """The user's, and what keeps him informed."""
-    from cl_lightning.report.progress import ProgressDisplay
+    from cl_lightning.engine.progress import ProgressDisplay
 
     own = [partial_of(callback, "trainer.callbacks")() for callback in cfg.trainer.callbacks]
     return [*own, *([ProgressDisplay(), forecast] if cfg.progress else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,15 @@ def draw(folder: Path) -> list[Path]:
     paths = [note.get("path") for note in results["notes"]]
     if all(paths):
         drawn["paths"] = path_graph(paths, [task["name"] for task in results["stream"]["tasks"]])
-    files = []
-    (folder / "figures").mkdir(exist_ok=True)
+    building, figures = folder / "figures.building", folder / "figures"  # there whole, or not at all
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir()
     for name, figure in drawn.items():
         for kind in FORMATS:
-            files.append(folder / "figures" / f"{name}.{kind}")
-            figure.savefig(files[-1], metadata={"Date": None} if kind == "svg" else None, bbox_inches="tight")
-    return files
+            figure.savefig(building / f"{name}.{kind}", metadata={"Date": None} if kind == "svg" else None, bbox_inches="tight")
+    shutil.rmtree(figures, ignore_errors=True)
+    building.rename(figures)
+    return sorted(figures.iterdir())
 
 
 def over_tasks(results: dict[str, Any]) -> Figure:

@@ -40,6 +40,19 @@ def test_both_figures_are_drawn_in_both_formats(tmp_path: Path) -> None:
     assert all(file.stat().st_size > 1000 for file in files)
 
 
+def test_figures_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    with monkeypatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda self, path, **_: path.write_text("") if path.suffix == ".png" else 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            draw(tmp_path)
+    assert not (tmp_path / "figures").exists()
+    assert len(draw(tmp_path)) == 4
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["figures", "results.json"]
+
+
 def test_a_learner_without_paths_has_no_path_graph(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({**RESULTS, "notes": [{}, {}, {}]}))
     assert {file.stem for file in draw(tmp_path)} == {"over_tasks"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cl_lightning.report.progress import ProgressDisplay
+from cl_lightning.engine.progress import ProgressDisplay
 from cl_lightning.report.results import metrics_of
 from cl_lightning.report.tables import show
 from tests import toys

@@ -11,10 +11,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from cl_lightning.data.stream import Stream
+from cl_lightning.engine import forecast as module
+from cl_lightning.engine.forecast import Forecast, Spent, scorings_until, work_of
 from cl_lightning.engine.settings import Training
 from cl_lightning.experiment import build_stream
-from cl_lightning.report import forecast as module
-from cl_lightning.report.forecast import Forecast, Spent, scorings_until, work_of
 from tests.commands import SMALL, configure, run
 
 LOUD = "progress=true"
@@ -104,20 +104,46 @@ def test_without_early_stopping_nothing_is_scored() -> None:
     assert scorings_until(20, Training(patience=5.0, score_at=(0, 5, 10)), every=10) == 4
 
 
-def test_a_phase_of_few_mini_batches_says_nothing() -> None:
-    forecast = Forecast(*made())
-    engine = SimpleNamespace(step=5, every=1, val=None, costs=SimpleNamespace(seconds={"train": 1e6}, examples=50))
-    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))
-    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))
-    assert forecast.said == 0.0
+def an_engine(step: int, seconds: float, examples: int, candidates: int = 1, of: int = 1) -> SimpleNamespace:
+    costs = SimpleNamespace(seconds={"train": seconds}, examples=examples)
+    phase = SimpleNamespace(candidates=[None] * of)
+    return SimpleNamespace(engine=SimpleNamespace(step=step, every=1, val=None, costs=costs, candidates=[None] * candidates, phase=phase))
+
+
+def begun(*overrides: str) -> Forecast:
+    stream, settings = made(*overrides)
+    forecast = Forecast(stream, settings)
+    forecast.on_task_start(None, stream.closed(0))
+    return forecast
+
+
+def test_a_phase_of_few_mini_batches_says_it_at_its_end(capsys: pytest.CaptureFixture) -> None:
+    forecast = begun("trainer.patience=100")
+    forecast.on_train_batch_end(None, an_engine(5, seconds=5.0, examples=50))
+    forecast.on_train_batch_end(None, an_engine(9, seconds=13.0, examples=90))
+    assert said(capsys.readouterr().err) == []
+    forecast.on_train_end(None, an_engine(9, seconds=13.0, examples=90))  # 0.2 s an example behind the first block, 600 in all
+    assert said(capsys.readouterr().err) == [
+        "Training of task 0 to 2 takes about 2 minutes at this pace, less where candidates stop early."
+    ]
+
+
+def test_a_phase_of_one_block_is_measured_whole(capsys: pytest.CaptureFixture) -> None:
+    forecast = begun("trainer.patience=100")
+    forecast.on_train_batch_end(None, an_engine(5, seconds=5.0, examples=10))
+    forecast.on_train_end(None, an_engine(5, seconds=5.0, examples=10))
+    assert "about 5 minutes" in capsys.readouterr().err
+
+
+def test_candidates_that_wait_for_their_share_are_counted(capsys: pytest.CaptureFixture) -> None:
+    forecast = begun("trainer.patience=100")
+    forecast.on_train_batch_end(None, an_engine(2, seconds=100.0, examples=100, candidates=8, of=40))
+    assert "about 50 minutes" in capsys.readouterr().err
 
 
 def test_where_mini_batches_take_long_the_first_block_is_enough(capsys: pytest.CaptureFixture) -> None:
-    stream, settings = made("trainer.patience=100")
-    forecast = Forecast(stream, settings)
-    forecast.on_task_start(None, stream.closed(0))
-    engine = SimpleNamespace(step=2, every=1, val=None, costs=SimpleNamespace(seconds={"train": 100.0}, examples=100))
-    forecast.on_train_batch_end(None, SimpleNamespace(engine=engine))
+    forecast = begun("trainer.patience=100")
+    forecast.on_train_batch_end(None, an_engine(2, seconds=100.0, examples=100))
     assert said(capsys.readouterr().err) == [
         "Training of task 0 to 2 takes about 10 minutes at this pace, less where candidates stop early."
     ]

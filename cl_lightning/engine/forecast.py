@@ -30,11 +30,14 @@ class Spent:
     images: int
 
 
+NOTHING = Spent(0.0, 0, 0.0, 0)
+
+
 class Forecast(StreamCallback):
     """Says once, and again where a later task's pace differs, how long training takes at most.
 
-    Pace is that of all candidates of a task together: of learners that have more of them from the second task on, the first tells
-    too little.
+    Pace is that of all candidates of a task together, those that wait for their share of the machine included. Of learners that have
+    more of them from the second task on, the first tells too little.
     """
 
     def __init__(self, stream: Stream, settings: Training, past_data: bool = False) -> None:
@@ -65,8 +68,18 @@ class Forecast(StreamCallback):
         if self.first is None and spent.training < SLOW:
             self.first, self.step = spent, engine.step
         elif self.first is None or engine.step >= self.step + MEASURED:
-            self.looks = False
-            self.tell(self.seconds_left(self.first or Spent(0.0, 0, 0.0, 0), spent))
+            self.measured(engine, self.first or NOTHING, spent)
+
+    def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
+        """Of phases that are shorter than what is measured."""
+        engine = learner.engine
+        if self.looks and engine is not None and engine.step:
+            self.measured(engine, self.first if self.first and engine.step > self.step else NOTHING, self.spent(engine))
+
+    def measured(self, engine: Any, before: Spent, now: Spent) -> None:
+        self.looks = False
+        shares = len(engine.phase.candidates) / len(engine.candidates)
+        self.tell(shares * self.seconds_left(before, now))
 
     def spent(self, engine: Any) -> Spent:
         """Of the phase in training."""
