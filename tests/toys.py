@@ -70,6 +70,11 @@ class Learned:
         assert row is not None
         return dict(zip(row["candidates"], row["standings"]))
 
+    def winner(self, task: int) -> dict:
+        row = self.journal.find("phase", where=f"task{task}")
+        assert row is not None
+        return row["standings"][row["winner"]]
+
 
 def learn(
     learner: Learner,

@@ -291,10 +291,13 @@ class LockStep:
         with self.costs.timed("score"):
             for i, accuracy in zip(list(self.alive), self.accuracies()):
                 standing, patience = self.standings[i], math.inf if self.patience is None else self.patience
-                if standing.accuracy is None or accuracy > standing.accuracy:
+                if not self.candidates[i].parameters:  # pure re-use: it will not change
+                    self.standings[i] = Standing(accuracy)
+                    self.dismiss(i)
+                elif standing.accuracy is None or accuracy > standing.accuracy:
                     weights = {name: value.clone() for name, value in self.candidates[i].network.state_dict().items()}
                     self.standings[i] = Standing(accuracy, self.step, self.step, weights, self.moments_of(i))
-                elif not self.candidates[i].parameters or self.step - standing.step >= patience:
+                elif self.step - standing.step >= patience:
                     self.dismiss(i)
             self.log({"alive": len(self.alive), "best_val_accuracy": self.best_accuracy})
 
@@ -366,7 +369,7 @@ class LockStep:
     def dismiss(self, i: int) -> None:
         self.settle()
         self.unstack()
-        self.standings[i].steps = self.step
+        self.standings[i].steps = self.steps_of(i)
         self.alive.remove(i)
         if self.shares:  # what is shared may be less now: counted again
             self._work.clear()
@@ -394,12 +397,16 @@ class LockStep:
             self.score()
             return
         for i, accuracy in zip(self.alive, self.accuracies()):  # without early stopping the last weights stay
-            self.standings[i] = Standing(accuracy, self.step, self.step)
+            self.standings[i] = Standing(accuracy, self.steps_of(i), self.steps_of(i))
+
+    def steps_of(self, i: int) -> int:
+        """Mini-batches that a living candidate has been trained on."""
+        return self.step if self.candidates[i].parameters else 0
 
     def finish(self) -> list[Standing]:
         """Restore every candidate to its best weights."""
         for i in self.alive:
-            self.standings[i].steps = self.step
+            self.standings[i].steps = self.steps_of(i)
             if self.standings[i].moments is None:
                 self.standings[i].moments = self.moments_of(i)
         for c, standing in zip(self.candidates, self.standings):

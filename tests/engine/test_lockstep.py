@@ -268,11 +268,13 @@ class OnlyReused(Reused):
         return super().candidates(task)[:1]
 
 
-def test_a_candidate_without_parameters_is_scored_and_not_trained() -> None:
-    standings = one_task(finetune(Reused), patience=10, max_epochs=10).standing(0)
-    assert standings["reuse"]["steps_to_best"] == 0
-    assert standings["new"]["steps_to_best"] > 0
-    assert one_task(finetune(OnlyReused)).standing(0)["reuse"]["steps"] == 0
+@pytest.mark.parametrize("options", [{}, {"patience": 10}, {"patience": 10, "score_at": ()}, {"patience": 10, "score_at": (3,)}])
+def test_a_candidate_without_parameters_is_scored_once_and_not_trained_alone_or_in_company(options: dict) -> None:
+    together = one_task(finetune(Reused), max_epochs=10, **options).standing(0)
+    assert together["new"]["steps_to_best"] > 0
+    assert together["reuse"]["steps"] == together["reuse"]["steps_to_best"] == 0
+    for alone in (finetune(OnlyReused), finetune(Reused)):
+        assert one_task(alone, max_epochs=10, candidates_at_once=1, **options).standing(0)["reuse"] == together["reuse"]
 
 
 def test_bf16_changes_bits_and_blocks_still_do_not() -> None:
