@@ -26,14 +26,14 @@ def copies_of(splits: Sequence[Split], holder: object, show: Show = PLAIN) -> di
     images = torch.cat([split.x.detach().cpu() for split in splits])
     images = images[images.flatten(1).amax(1) != images.flatten(1).amin(1)]  # an image of one colour is no evidence: so is empty memory
     found = {}
-    known: dict[torch.dtype, tuple[Tensor, Tensor]] = {}  # keys of images, and of their middles
+    known: dict[torch.dtype, tuple[Tensor, Tensor]] = {}  # keys of images, and their middles
     for name, tensor in tensors_of(holder):
         rows = as_rows(tensor, images[0].numel()) if len(images) else None
         if rows is None:
             continue
         if rows.dtype not in known:
             cast = images.to(rows.dtype) if rows.is_floating_point() else grey_levels(images, show).to(rows.dtype)
-            known[rows.dtype] = keys(cast.flatten(1)), keys(middle_of(cast, show)) if show.augments else torch.empty(0, dtype=torch.int64)
+            known[rows.dtype] = keys(cast.flatten(1)), middle_of(cast, show) if show.augments else images[:0]
         whole, middles = known[rows.dtype]
         copied = torch.isin(keys(rows), whole)
         if show.augments:
@@ -65,11 +65,13 @@ def augmented_copies(rows: Tensor, middles: Tensor, show: Show) -> Tensor:
     """(n,) Whether the middle of a known image is somewhere in the middle of an image, perhaps mirrored."""
     top, left, side = middle(rows.shape[2:], show)
     copied = torch.zeros(len(rows), dtype=torch.bool)
-    shifts = range(-show.crop, show.crop + 1)
-    for seen in (rows, rows.flip(-1))[: 1 + show.flip] if len(middles) else ():
+    if not len(middles) or not torch.isin(rows, middles[:, 0].unique()).any():  # weights have no number in common with images
+        return copied
+    shifts, wanted = range(-show.crop, show.crop + 1), keys(middles)
+    for seen in (rows, rows.flip(-1))[: 1 + show.flip]:
         for down, right in itertools.product(shifts, shifts):
             part = seen[:, :, top + down : top + down + side, left + right : left + right + side].flatten(1)
-            copied |= torch.isin(keys(part), middles)
+            copied |= torch.isin(keys(part), wanted)
     return copied
 
 

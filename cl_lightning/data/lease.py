@@ -47,7 +47,7 @@ class Lease:
 
 
 def tensors_of(holder: object, name: str = "self", depth: int = 6, seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """All tensors and arrays that can be reached through attributes and plain containers, with their names."""
+    """All tensors and arrays that can be reached through attributes and plain containers, with their names; in modules, at any depth."""
     seen = set() if seen is None else seen
     if id(holder) in seen or depth < 0:
         return
@@ -60,6 +60,9 @@ def tensors_of(holder: object, name: str = "self", depth: int = 6, seen: set[int
             yield name, torch.from_numpy(np.ascontiguousarray(holder))
         return
     parts: list[tuple[str, Any]] = []
+    if isinstance(holder, torch.nn.Module):
+        for key, module in holder._modules.items():
+            yield from tensors_of(module, f"{name}.{key}", depth, seen)
     if isinstance(holder, dict):
         parts = [(f"{name}[{key!r}]", value) for key, value in holder.items()]
     elif isinstance(holder, list | tuple | set | frozenset | deque):
@@ -67,6 +70,6 @@ def tensors_of(holder: object, name: str = "self", depth: int = 6, seen: set[int
     elif hasattr(holder, "__dict__") and not isinstance(holder, type):
         parts = [(f"{name}.{key}", value) for key, value in vars(holder).items()]
         if isinstance(holder, torch.nn.Module):
-            parts = [(f"{name}.{key}", value) for key, value in (*holder._buffers.items(), *holder._modules.items())] + parts
+            parts = [(f"{name}.{key}", value) for key, value in (*holder._parameters.items(), *holder._buffers.items())] + parts
     for part, value in parts:
         yield from tensors_of(value, part, depth - 1, seen)

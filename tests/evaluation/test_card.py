@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn as nn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -165,6 +166,18 @@ def test_copies_are_found_in_any_type_and_shape(kept: list[int], dtype: torch.dt
     rows = torch.cat([rows.to(dtype), torch.zeros(empty, *rows.shape[1:], dtype=dtype)])
     holder.memory = {"images": [rows.flatten() if flat else rows]}
     assert copies_of([train], holder) == {"self.memory['images'][0]": len(kept)}
+
+
+def test_copies_are_found_in_modules_at_any_depth() -> None:
+    train, deep = toys.stream().task(0).train, nn.Linear(36, 2)
+    deep.register_buffer("kept", train.x[:5].clone())
+    deep.weight = nn.Parameter(train.x[5:7].flatten(1).clone())
+    learner = Finetune(build=builder(toys.stream()))
+    learner.more = deep
+    for _ in range(9):
+        learner.more = nn.Sequential(learner.more)
+    place = "self.more" + ".0" * 9
+    assert copies_of([train], learner) == {f"{place}.kept": 5, f"{place}.weight": 2}
 
 
 def test_weights_and_other_images_are_not_taken_for_copies() -> None:
