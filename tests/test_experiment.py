@@ -34,6 +34,18 @@ def test_results_follow_their_documented_schema(learner: str, stream: str, tmp_p
         assert cost["flops"] >= cost["flops_executed"] > 0
 
 
+def test_what_mntdp_tells_of_its_paths_follows_the_schema(tmp_path: Path) -> None:
+    results = run(tmp_path, "learner=mntdp_d", "reference=true", "trainer.probe_at=[0,1,2,3,4,5]")
+    jsonschema.validate(results, SCHEMA)
+    for task, note in enumerate(results["notes"]):
+        (chosen,) = (s for s in results["selected"] if s["where"] == f"task{task}")
+        assert note["prefixes"].keys() == {each["candidate"] for each in chosen["compared"]}
+        assert note["prefixes"][chosen["candidate"]] == note["path"][: note["reused"]]
+        assert len(note["scores"]) == task
+    assert results["reference"]["task"] == 2
+    assert results["metrics"]["learning_curve_area"] > 0
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_the_same_seed_gives_the_same_results_wherever_they_lie(learner: str, tmp_path: Path) -> None:
     options = (f"learner={learner}", "backbone.dropout=0.2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,12 +20,19 @@ PRIORS = ("nearest", "random")
 AT_ONCE = 125  # images whose features are computed together in the search: few enough for a processor's cache
 
 
+def prefix_of(c: Candidate) -> tuple[int, ...]:
+    """Numbers of the modules that a candidate re-uses, from the input on."""
+    new: Any = c.network
+    return new.prefix
+
+
 class MNTDP(Learner):
     """MNTDP-D. A task's candidates re-use the first r modules of the nearest past task's path, for r = L .. 0, and train the rest.
 
     Where paper and released code disagree: L + 1 candidates (the code; the paper counts L), branches to the right only (paper),
-    five neighbours (paper) searched with un-augmented training images against all validation images (the code augments, and stops
-    after 1024 images in class order), selection by validation accuracy (code and appendix B). Equal accuracies: more re-use.
+    five neighbours (paper) searched with un-augmented training images against validation images, of each about ``searched`` from all
+    classes (the code augments, and stops after 1024 images in class order), selection by validation accuracy (code and appendix B).
+    Equal accuracies: more re-use.
     """
 
     needs = Needs(task_id_at_test=True)
@@ -54,14 +61,17 @@ class MNTDP(Learner):
     def learn(self, task: Task) -> Phases:
         if task.val is None and task.of > 1:
             raise Refusal(
-                "MNTDP compares paths, and searches the nearest task, with validation data. Set n_val of the stream or its tasks above 0."
+                "MNTDP compares paths, and searches the nearest task, with validation data. Set n_val of the stream or its tasks above 0; "
+                "trainer.single_pass, which has none, is not for it."
             )
         scores = self.once("search", lambda: self.scores(task)) if self.searches(task) else []
         sources = self.sources(task, scores)
-        best = yield Phase(self.paths_from(sources, task))
+        paths = self.paths_from(sources, task)
+        prefixes = {c.name: list(prefix_of(c)) for c in paths}
+        best = yield Phase(paths)
         self.adopt(best.candidate, task)
-        new: Any = best.candidate.network
-        self.found = {"scores": scores, "sources": sources, "reused": len(new.prefix), "path": self.library.paths[-1]}
+        reused = len(prefixes[best.candidate.name])
+        self.found = {"scores": scores, "sources": sources, "reused": reused, "path": self.library.paths[-1], "prefixes": prefixes}
 
     def searches(self, task: Task) -> bool:
         return self.prior == "nearest" and self.k != "all" and task.index > 0
@@ -95,18 +105,16 @@ class MNTDP(Learner):
 
     def adopt(self, c: Candidate, task: Task) -> None:
         new: Any = c.network
-        self.library.add(new.prefix, new.stages, ways=len(task.head.owned[task.index]))
+        self.library.add(prefix_of(c), new.stages, ways=len(task.head.owned[task.index]))
 
     # ---- candidates in training: what they re-use is computed once ----------------------------------------------
 
     def shared(self, batch: Batch) -> dict[tuple[int, ...], torch.Tensor]:
-        living: Iterable[Any] = (c.network for c in self.living)
-        return self.library.features(batch.x, {network.prefix for network in living})
+        return self.library.features(batch.x, {prefix_of(c) for c in self.living})
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
         assert isinstance(batch.shared, dict)
-        new: Any = c.network
-        return widened(new(batch.shared[new.prefix]), self.head, self.task_in_training)
+        return widened(c.network(batch.shared[prefix_of(c)]), self.head, self.task_in_training)
 
     def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
         assert task is not None, "declared in needs"

@@ -15,15 +15,16 @@ def vote_accuracy(known: torch.Tensor, labels: torch.Tensor, asked: torch.Tensor
     1.0
     """
     nearest = torch.cdist(asked, known, compute_mode="donot_use_mm_for_euclid_dist").topk(min(k, len(known)), largest=False).indices
-    votes = torch.zeros(len(asked), int(labels.max()) + 1).scatter_add_(1, labels[nearest], torch.ones(nearest.shape))
+    votes = torch.zeros(len(asked), int(labels.max()) + 1, device=asked.device)
+    votes.scatter_add_(1, labels[nearest], torch.ones_like(nearest, dtype=votes.dtype))
     return (votes.argmax(1) == answers).double().mean().item()
 
 
-def some_of_each_class(split: Split, most: int, generator: torch.Generator) -> Split:
-    """At most so many examples, in the classes' own proportions and with every class among them."""
-    if len(split) <= most:
+def some_of_each_class(split: Split, count: int, generator: torch.Generator) -> Split:
+    """About so many examples, in the classes' own proportions and with every class among them."""
+    if len(split) <= count:
         return split
-    share, rows = most / len(split), []
+    share, rows = count / len(split), []
     for label in split.y.unique():
         own = (split.y == label).nonzero()[:, 0]
         rows.append(own[torch.randperm(len(own), generator=generator)[: max(1, round(share * len(own)))]])

@@ -84,16 +84,27 @@ def paths(work: str, at_most: float, repeats: int, width: int = 16, steps: int =
     """MNTDP's paths behind one task, in lock-step against one after another."""
     grid = [{"lr": lr, "weight_decay": decay} for lr in (0.01, 0.001) for decay in (0.0, 1e-5, 1e-4)][:points]
     with tempfile.TemporaryDirectory() as folder:
-        ours, bare_loops = interleaved(*modular.path_sides(Path(folder), width, grid, steps, precision), repeats=repeats)
+        lock_step_of_all = modular.training(Path(folder), width, grid, steps, precision)
+        ours, bare_loops = interleaved(lock_step_of_all, modular.bare_paths(width, grid, steps), repeats=repeats)
     return Row(work, ours / bare_loops, at_most)
 
 
-def search(repeats: int) -> Row:
-    """Of the 2500 mini-batches of a large task of S_long, of which some are trained."""
-    steps = 20  # the first is slower, since operations are counted in it
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, some = interleaved(*modular.search_sides(Path(folder), past=100, images=1000, steps=steps), repeats=repeats)
-    return Row("MNTDP's search over 100 past tasks, of a task's training", 100 * seconds / (some * 2500 / steps), 5, "%")
+def search(repeats: int) -> list[Row]:
+    """Of the training of S_long's tasks with trainer=reduced: of a large one 2500 mini-batches of 32, with 23 scorings on 12,500 images,
+    reckoned from what 40 take more than 20; of a small one 40 mini-batches of 25, each with a scoring on 75 images."""
+    some = partial(modular.training, width=16, grid=[{}])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        part = {steps: examples(23 * 12_500 * steps // 2500, shape=modular.SHAPE, seed=2) for steps in (20, 40)}
+        fewer, more = (some(folder, steps=steps, batch_size=32, val=val) for steps, val in part.items())
+        looking, less, longer = interleaved(modular.searching(100, 1000, 1000), fewer, more, repeats=repeats)
+        small = some(folder, steps=40, batch_size=25, val=examples(75, shape=modular.SHAPE, seed=2), score_every=1)
+        at_few, all_of_it = interleaved(modular.searching(100, 25, 75), small, repeats=repeats)
+    work = "MNTDP's search over 100 past tasks, of the training on"
+    return [
+        Row(f"{work} 5000 images", 100 * looking / ((longer - less) / 20 * 2500), 5, "%"),
+        Row(f"{work} 25 images", 100 * at_few / all_of_it, 5, "%"),
+    ]
 
 
 def data(repeats: int) -> list[Row]:
@@ -218,7 +229,7 @@ def main() -> None:
         paths("the same with bf16-mixed", 0.45, min(n, 5), precision="bf16-mixed"),
         paths("the same with a grid of 6 points: 43 candidates", 0.55, min(n, 3), points=6),
         paths("MNTDP's 8 paths, width 64, batch 64", 0.62, min(n, 3), width=64, steps=2),
-        search(min(n, 3)),
+        *search(min(n, 3)),
         *data(n),
         *of_learners(n),
         evaluation(n),

@@ -23,59 +23,74 @@ from tests.benchmarks.engine import HEAD, NO_STREAM, examples
 
 SHAPE = (3, 32, 32)
 
-
 SHARED = 7 / 12  # of past tasks that brought no modules but a head: the published memory of S_long is that of 42 networks for 100 tasks
 
 
-def search_sides(folder: Path, past: int, images: int, steps: int) -> tuple[Callable, Callable]:
-    """The search for the nearest of ``past`` tasks over ``images`` for training and as many for validation; and ``steps`` mini-batches
-    of a large task of S_long with trainer=reduced, with their part of 23 scorings on 12,500 validation images."""
-    train, val = (examples(images, shape=SHAPE, seed=seed) for seed in (0, 1))
-    build = partial(ResNet, input_shape=SHAPE, head=HEAD, width=16, channels_last=True)
-    learner = MNTDP(build=build, searched=images)
+def searching(past: int, n_train: int, n_val: int) -> Callable[[], list[float]]:
+    """The search for the nearest of ``past`` tasks."""
+    train, val = (examples(n, shape=SHAPE, seed=seed) for seed, n in enumerate((n_train, n_val)))
+    learner = MNTDP(build=network(16), searched=1000)
     learner.head = HEAD
     for index in range(past):
         trunks = round(past * (1 - SHARED))
         prefix = () if index < trunks else learner.library.paths[index % trunks][:-1]
         fresh = learner.new_modules(index, range(10))
         learner.library.add(prefix, fresh[len(prefix) :], ways=10)
-    task = Task(past, past + 1, "benchmark", tuple("0123456789"), HEAD, train, val)
-    scored = examples(23 * 12_500 * steps // 2500, shape=SHAPE, seed=2)
-    training, _ = path_sides(folder, 16, [{}], steps, batch_size=32, val=scored)
-    return partial(learner.scores, task), training
+    return partial(learner.scores, Task(past, past + 1, "benchmark", tuple("0123456789"), HEAD, train, val))
 
 
-def path_sides(
-    folder: Path, width: int, grid: list[dict], steps: int, precision: str = "32", batch_size: int = 64, val: Split | None = None
-) -> tuple[Callable, Callable]:
-    """One training of all paths behind one task's modules: ours and bare."""
+def network(width: int) -> Callable[..., ResNet]:
+    return partial(ResNet, input_shape=SHAPE, head=HEAD, width=width, channels_last=True)
+
+
+def training(
+    folder: Path,
+    width: int,
+    grid: list[dict],
+    steps: int,
+    precision: str = "32",
+    batch_size: int = 64,
+    val: Split | None = None,
+    score_every: int | None = None,
+) -> Callable[[], None]:
+    """All paths behind one task's modules, in lock-step."""
     split = examples(batch_size * steps, shape=SHAPE)
-    build = partial(ResNet, input_shape=SHAPE, head=HEAD, width=width, channels_last=True)
     task = Task(0, 2, "benchmark", tuple("0123456789"), HEAD, split, val)
 
-    def ours() -> None:
-        learner = MNTDP(build=build, grid=grid)
+    def train() -> None:
+        learner = MNTDP(build=network(width), grid=grid)
         learner.head = HEAD
         learner.adopt(learner.paths_from([], task)[0], task)
         found = learner.paths_from([0], task)
-        once = {"patience": math.inf, "score_at": (), "score_every": steps} if val else {}
-        settings = Training(batch_size=batch_size, precision=precision, eval_batch_size=125, **once)
+        scoring = {"patience": math.inf, "score_at": (), "score_every": score_every or steps} if val else {}
+        settings = Training(batch_size=batch_size, precision=precision, eval_batch_size=125, **scoring)
         Engine(StreamDataModule(NO_STREAM), Journal(folder), settings).fit(
             learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {}
         ).finish()
 
-    def bare() -> None:
+    return train
+
+
+def bare_paths(width: int, grid: list[dict], steps: int, batch_size: int = 64) -> Callable[[], None]:
+    """The same paths one after another, each with a full forward pass, in PyTorch's default layout."""
+    split = examples(batch_size * steps, shape=SHAPE)
+
+    def train() -> None:
         for point in grid:
             for reused in range(7):
-                stages: Any = list(ResNet(SHAPE, HEAD, width=width).stages().values())
-                for stage in stages[:reused]:
-                    stage.requires_grad_(False).eval()
-                network = nn.Sequential(*stages)
-                trained = [p for p in network.parameters() if p.requires_grad]
+                path, trained = bare_path(width, reused)
                 optimizer = torch.optim.Adam(trained, **point)
                 for x, y in zip(split.x.split(batch_size), split.y.split(batch_size)):
                     optimizer.zero_grad()
-                    F.cross_entropy(network(x), y).backward()
+                    F.cross_entropy(path(x), y).backward()
                     optimizer.step()
 
-    return ours, bare
+    return train
+
+
+def bare_path(width: int, reused: int) -> tuple[nn.Module, list[nn.Parameter]]:
+    stages: Any = list(ResNet(SHAPE, HEAD, width=width).stages().values())
+    for stage in stages[:reused]:
+        stage.requires_grad_(False).eval()
+    path = nn.Sequential(*stages)
+    return path, [p for p in path.parameters() if p.requires_grad]

@@ -36,6 +36,27 @@ def test_our_side_takes_as_many_mini_batches(tmp_path: Path, monkeypatch) -> Non
     assert taken == [8] * 20
 
 
+def test_both_sides_of_mntdps_paths_train_the_same_parameters(tmp_path: Path, monkeypatch) -> None:
+    from cl_lightning.engine.lockstep import LockStep
+    from tests.benchmarks import modular
+
+    trained: list[int] = []
+    original = LockStep.take
+    counted = lambda self: [sum(p.numel() for p in self.candidates[i].parameters) for i in self.in_training]  # noqa: E731
+    monkeypatch.setattr(LockStep, "take", lambda self, *args: (trained.extend(counted(self)), original(self, *args)))
+    modular.training(tmp_path, 4, [{"lr": 0.1}, {"lr": 0.2}], steps=1, batch_size=4)()
+    one_after_another = [sum(p.numel() for p in modular.bare_path(4, reused)[1]) for reused in range(7)]
+    assert sorted(trained) == sorted(2 * one_after_another)
+
+
+def test_the_search_is_over_as_many_trunks_as_s_long_has(tmp_path: Path) -> None:
+    from tests.benchmarks import modular
+
+    looking = modular.searching(12, n_train=10, n_val=10)
+    assert len(looking()) == 12
+    assert len({tuple(path[:-1]) for path in looking.func.__self__.library.paths}) == 5
+
+
 def test_functions_are_timed_in_turns() -> None:
     order = []
     interleaved(lambda: order.append(0), lambda: order.append(1), repeats=2)
