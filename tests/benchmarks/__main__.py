@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -206,42 +206,45 @@ def of_learners(repeats: int) -> list[Row]:
     ]
 
 
+def all_rows(n: int) -> Iterator[Row]:
+    """One after another, so that what is measured can be read before the rest is."""
+    yield training(1, 10, "adam", 1.15, n)
+    yield training(1, 10, "sgd", 1.25, n)
+    yield training(1, 64, "adam", 1.10, n)
+    yield training(1, 64, "sgd", 1.10, n)
+    yield training(8, 10, "adam", 0.60, n)
+    yield training(8, 10, "sgd", 0.90, n)
+    yield training(1, 10, "adam", None, n, stack=False)
+    yield training(1, 64, "sgd", None, n, stack=False)
+    yield training(8, 10, "adam", None, n, stack=False)
+    yield residual(1, 1.0, n)
+    yield residual(8, 0.85, min(n, 5))
+    yield paths("MNTDP's 8 paths, width 16, batch 64", 0.58, min(n, 5))
+    yield paths("the same with bf16-mixed", 0.45, min(n, 5), precision="bf16-mixed")
+    yield paths("the same with a grid of 6 points: 43 candidates", 0.55, min(n, 3), points=6)
+    yield paths("MNTDP's 8 paths, width 64, batch 64", 0.62, min(n, 3), width=64, steps=2)
+    yield from search(min(n, 3))
+    yield from data(n)
+    yield from of_learners(n)
+    yield evaluation(n)
+    yield from default_run(n)
+    yield checkpoint(n)
+    yield safety(n)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the numbers here, too")
     parser.add_argument("--repeats", type=int, default=7, help="interleaved measurements of each side; the median counts")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    n = options.repeats
-    rows = [
-        training(1, 10, "adam", 1.15, n),
-        training(1, 10, "sgd", 1.25, n),
-        training(1, 64, "adam", 1.10, n),
-        training(1, 64, "sgd", 1.10, n),
-        training(8, 10, "adam", 0.60, n),
-        training(8, 10, "sgd", 0.90, n),
-        training(1, 10, "adam", None, n, stack=False),
-        training(1, 64, "sgd", None, n, stack=False),
-        training(8, 10, "adam", None, n, stack=False),
-        residual(1, 1.0, n),
-        residual(8, 0.85, min(n, 5)),
-        paths("MNTDP's 8 paths, width 16, batch 64", 0.58, min(n, 5)),
-        paths("the same with bf16-mixed", 0.45, min(n, 5), precision="bf16-mixed"),
-        paths("the same with a grid of 6 points: 43 candidates", 0.55, min(n, 3), points=6),
-        paths("MNTDP's 8 paths, width 64, batch 64", 0.62, min(n, 3), width=64, steps=2),
-        *search(min(n, 3)),
-        *data(n),
-        *of_learners(n),
-        evaluation(n),
-        *default_run(n),
-        checkpoint(n),
-        safety(n),
-    ]
+    rows = []
     print("| work (MLP 784-100-100-10, where nothing else is said) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |")
-    for row in rows:
+    for row in all_rows(options.repeats):
+        rows.append(row)
         fused = f"{row.fused:.2f}x" if row.fused is not None else ""
         limit = f"{row.at_most:g} {row.unit}" if row.at_most is not None else ""
-        print(f"| {row.work} | {limit} | {row.measured:.2f} {row.unit}{'' if row.met else ' (missed)'} | {fused} |")
+        print(f"| {row.work} | {limit} | {row.measured:.2f} {row.unit}{'' if row.met else ' (missed)'} | {fused} |", flush=True)
     if options.json:
         options.json.write_text(json.dumps([{**asdict(row), "met": row.met} for row in rows], indent=1))
 

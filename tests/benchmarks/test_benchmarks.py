@@ -42,8 +42,12 @@ def test_both_sides_of_mntdps_paths_train_the_same_parameters(tmp_path: Path, mo
 
     trained: list[int] = []
     original = LockStep.take
-    counted = lambda self: [sum(p.numel() for p in self.candidates[i].parameters) for i in self.in_training]  # noqa: E731
-    monkeypatch.setattr(LockStep, "take", lambda self, *args: (trained.extend(counted(self)), original(self, *args)))
+
+    def take(self: LockStep, *args) -> None:
+        trained.extend(sum(p.numel() for p in self.candidates[i].parameters) for i in self.in_training)
+        original(self, *args)
+
+    monkeypatch.setattr(LockStep, "take", take)
     modular.training(tmp_path, 4, [{"lr": 0.1}, {"lr": 0.2}], steps=1, batch_size=4)()
     one_after_another = [sum(p.numel() for p in modular.bare_path(4, reused)[1]) for reused in range(7)]
     assert sorted(trained) == sorted(2 * one_after_another)
