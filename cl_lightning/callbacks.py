@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class StreamCallback(pl.Callback):
-    """A Lightning callback with hooks for tasks. Batch hooks go by blocks of mini-batches; ``learner.engine.step`` counts mini-batches."""
+    """A Lightning callback with hooks for tasks. Batch hooks go by blocks of mini-batches; ``learner.phase_run.step`` counts them one
+    by one."""
 
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
         """Before the first task of this start; ``learned`` tasks were found in the journal."""

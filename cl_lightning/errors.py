@@ -34,12 +34,17 @@ DISK = {
 }
 
 
+def is_of_the_disk(error: BaseException) -> bool:
+    """Whether the disk would not take what was written, whoever wrote it."""
+    return isinstance(error, OSError) and error.errno in DISK
+
+
 def sentence(error: BaseException) -> str:
     """At most five lines for what went wrong."""
     if isinstance(error, Refusal):
         text = str(error)
-    elif isinstance(error, OSError) and error.errno in DISK:
-        text = f"{error.filename or 'A file'} cannot be written: {DISK[error.errno]}.\nThe same command then goes on where it was."
+    elif isinstance(error, OSError) and is_of_the_disk(error):
+        text = f"{error.filename or 'A file'} cannot be written: {DISK[error.errno or 0]}.\nThe same command then goes on where it was."
     elif isinstance(error, OSError) and error.filename:
         text = f"{error.filename}: {error.strerror}. Choose another folder with outputs= or cache=."
     else:

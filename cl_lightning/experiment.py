@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from cl_lightning.data.stream import Stream
     from cl_lightning.data.task import Task
     from cl_lightning.engine.forecast import Forecast
-    from cl_lightning.engine.phases import Engine
+    from cl_lightning.engine.phases import Phases
     from cl_lightning.engine.settings import Training
     from cl_lightning.learners.base import Learner
 
@@ -71,7 +70,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.data.copies import copies_of
     from cl_lightning.data.module import StreamDataModule
     from cl_lightning.engine.forecast import Forecast
-    from cl_lightning.engine.phases import Engine
+    from cl_lightning.engine.phases import Phases
     from cl_lightning.engine.settings import Training
     from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
@@ -93,7 +92,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         )
     callbacks = build_callbacks(cfg, Forecast(stream, settings, learner.needs.past_data))
     journal = open_journal(cfg, folder, stream, command)
-    learned = restore(learner, journal)
+    learned, moments = restore(learner, journal)
     loggers = open_loggers(cfg.logger, folder, cfg)
     data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
@@ -102,15 +101,16 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         for callback in callbacks:
             getattr(callback, hook, lambda *_: None)(*arguments)
 
-    def probe(copied: Learner, task: Task, phase: int, step: int) -> None:
+    def probe(copied: Learner, task: Task, phase: int, step: int, candidate: str | None) -> None:
         row = evaluator.probe(copied, task.index + 1)
-        journal.append("probe", task=task.index, phase=phase, step=step, accuracies=row)
+        journal.append("probe", task=task.index, phase=phase, step=step, candidate=candidate, accuracies=row)
         tell("on_probe", copied, task, step, row)
 
-    engine = Engine(data, journal, settings, loggers, callbacks, probe)
+    phases = Phases(data, journal, settings, loggers, callbacks, probe)
+    phases.moments = moments
 
     def predictors_after(learned: int) -> dict[str, Learner]:
-        return engine.predictors(learner, learned, stream.closed(max(learned - 1, 0)))
+        return phases.predictors(learner, learned, stream.closed(max(learned - 1, 0)))
 
     def evaluate(learned: int) -> None:
         if journal.find("evaluated", learned=learned):
@@ -120,12 +120,12 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         predictors = predictors_after(learned)
         rows = evaluator.measure(predictors, learned)
         first = next(iter(rows.values()))
-        journal.append("evaluated", learned=learned, rows=rows, costs=engine.settle().plain(), seconds=perf_counter() - began)
+        journal.append("evaluated", learned=learned, rows=rows, costs=phases.settle().plain(), seconds=perf_counter() - began)
         measured = [accuracy for accuracy in first if accuracy is not None]
         for logger in loggers:
             mean = {"test/mean_accuracy": sum(measured) / len(measured)} if measured else {}
             tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(first) if accuracy is not None}
-            logger.log_metrics({"learned": learned, **mean, **tasks}, step=engine.step)
+            logger.log_metrics({"learned": learned, **mean, **tasks}, step=phases.step)
         tell("on_evaluated", learner, learned, first)
 
     def examine() -> None:
@@ -142,18 +142,18 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             grants.check(learner)
             with data.open(index, past=learner.needs.past_data, to=learner) as task:
                 tell("on_task_start", learner, task)
-                engine.learn(learner, task)
+                phases.learn(learner, task)
                 tell("on_task_end", learner, task)
                 lent = [each.index for each in (*task.past, task)]
                 copies = copies_of([split for split in (task.train, task.val) if split], learner, stream.show)
-            saved = boundary(learner, engine, index, lent=lent, copies=copies)
+            saved = boundary(learner, phases, index, lent=lent, copies=copies)
             if cfg.debug.fresh_learner:
                 learner = build_learner(cfg, stream)
-                learner.load_state_dict(journal.load(saved))
+                learner.load_state_dict(journal.load(saved)["learner"])
             evaluate(index + 1)
         examine()
         if cfg.reference and not journal.find("reference"):
-            journal.append("reference", **reference(cfg, stream, engine, data, settings))
+            journal.append("reference", **reference(cfg, stream, phases, data, settings))
     except BaseException:
         close_loggers(loggers, "failed")
         raise
@@ -176,44 +176,41 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     )
 
 
-def reference(cfg: DictConfig, stream: Stream, engine: Engine, data: StreamDataModule, settings: Training) -> dict[str, Any]:
+def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataModule, settings: Training) -> dict[str, Any]:
     """A fresh network that learns the last task by itself, as Independent would: what T(S) of Veniat et al. 2021 compares with."""
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.learners import Finetune
     from cl_lightning.selection.grid import OPTIMIZER_KEYS
 
-    journal, last = engine.journal, len(stream) - 1
+    journal, last = phases.journal, len(stream) - 1
     points = [{key: value for key, value in point.items() if key in OPTIMIZER_KEYS} for point in build_learner(cfg, stream).grid]
-    alone = Finetune(build=builder(cfg, stream), grid=[p for i, p in enumerate(points) if p not in points[:i]], seed=cfg.seed)
+    grid = [p for i, p in enumerate(points) if p not in points[:i]]
+    alone = Finetune(build=builder(cfg, stream), head=stream.head, grid=grid, seed=cfg.seed)
     alone.network = alone.fresh(last)
     with data.open(last, to=alone) as task:
-        engine.learn(alone, task, where=f"reference:task{last}")
+        phases.learn(alone, task, where=f"reference:task{last}")
     for row in journal.all("share"):
         journal.drop(row["weights"])
     accuracy = Evaluator(stream, settings, device_of(settings), Grants()).row(alone, last + 1, range(last, last + 1))[last]
     assert accuracy is not None
     rows = next(row for row in reversed(journal.all("evaluated")) if row["learned"] == len(stream))["rows"]
     own = next(iter(rows.values()))[last]
-    return {"task": last, "accuracy": accuracy, "transfer": None if own is None else own - accuracy, "costs": engine.settle().plain()}
+    return {"task": last, "accuracy": accuracy, "transfer": None if own is None else own - accuracy, "costs": phases.settle().plain()}
 
 
-def boundary(learner: Learner, engine: Engine, index: int, **witnessed: Any) -> dict[str, Any]:
+def boundary(learner: Learner, phases: Phases, index: int, **witnessed: Any) -> dict[str, Any]:
     """Save what the learner is after a task, and record what it keeps and has cost. Returns the name of its checkpoint."""
     import torch
 
-    from cl_lightning.data.lease import tensors_of
-    from cl_lightning.learners.base import tensor_bytes
-    from cl_lightning.metrics.costs import published_memory
+    from cl_lightning.metrics.costs import held_bytes, published_memory
 
-    journal = engine.journal
-    with engine.costs.timed("checkpoint"):
-        state = learner.state_dict()
+    journal = phases.journal
+    with phases.costs.timed("checkpoint"):
+        state = {"learner": learner.state_dict(), "moments": phases.moments}
         saved = journal.save(f"task{index}", partial(torch.save, state))
-    costs, held, stored = engine.settle().plain(), learner.held(), journal.place(saved).stat().st_size
-    weigh(learner, held, stored, len(state))
-    in_reach = tensor_bytes([tensor for _, tensor in tensors_of(learner)])
+    costs, held, stored = phases.settle().plain(), held_bytes(learner, phases.moments), journal.place(saved).stat().st_size
     learned = {"notes": learner.account(), "published_memory": None if learner.memory else published_memory(learner)}
-    journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, kept=in_reach, **learned, **witnessed)
+    journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, **learned, **witnessed)
     for row in journal.all("share"):  # the boundary has taken their place
         journal.drop(row["weights"])
     for row in journal.all("once"):
@@ -267,12 +264,12 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     check_grid(grid, learner.tunes, learner.__name__)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
-    return partial_of(cfg.learner, "learner", "name")(build=builder(cfg, stream), grid=grid_points(grid), seed=cfg.seed)
+    return partial_of(cfg.learner, "learner", "name")(build=builder(cfg, stream), head=stream.head, grid=grid_points(grid), seed=cfg.seed)
 
 
 def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
     """Makes networks for the stream's images and outputs."""
-    return partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.shape, head=stream.head)
+    return partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.shape)
 
 
 def build_callbacks(cfg: DictConfig, forecast: Forecast) -> list:
@@ -320,16 +317,6 @@ def accepted(function: Any) -> dict[str, bool] | None:
         if not any(p.kind == p.VAR_KEYWORD for p in parameters):
             return names
     return None
-
-
-def weigh(learner: Learner, held: dict[str, int], stored: int, tensors: int) -> None:
-    """Say so where a learner stores more than it declares to hold (5 % and what a file needs for its names aside)."""
-    declared = sum(held.values())
-    if stored > 1.05 * declared + 4096 + 1024 * tensors:
-        warnings.warn(
-            f"{type(learner).__name__}.held() declares {declared} bytes, but its checkpoint has {stored}. Add what is missing to held().",
-            stacklevel=2,
-        )
 
 
 def device_of(settings: Training) -> Any:

@@ -23,7 +23,7 @@ import torch
 from cl_lightning import faults
 from cl_lightning.errors import Refusal
 
-FORMAT = 3  # of rows and checkpoints; other ones are not read
+FORMAT = 4  # of rows and checkpoints; other ones are not read
 
 
 class Journal:

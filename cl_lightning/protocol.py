@@ -2,32 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
-from cl_lightning.errors import Refusal
-
-_running: list[tuple[str, str]] = []  # learner and hook, the innermost last
+from cl_lightning.errors import Refusal, is_of_the_disk
 
 
 class ProtocolError(Refusal):
     """A learner looked at what it may not see. Names the learner, the hook it was in, and the remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
-        learner, hook = _running[-1] if _running else ("Code outside of a learner", "")
-        super().__init__(f"{learner}{'.' * bool(hook)}{hook}: {what}\n{remedy}")
+        inside = _running[-1] if _running else None
+        super().__init__(f"{inside.name if inside else 'Code outside of a learner'}: {what}\n{remedy}")
 
 
-@contextmanager
-def running(learner: object, hook: str) -> Iterator[None]:
-    """Inside, code of a learner runs."""
-    _running.append((type(learner).__name__, hook))
-    try:
-        yield
-    finally:
-        _running.pop()
+class LearnerError(Refusal):
+    """A learner's own code raised an exception: it is told as the learner's, with the place in its file."""
+
+
+class running:
+    """Around every call of a learner's code: what it may not see raises, its exceptions carry its name, and the tensors that it
+    was handed are as they were before. ``once`` is what ``Learner.once`` does inside."""
+
+    tells = True
+    __slots__ = ("before", "handed", "learner", "name", "once")
+
+    def __init__(self, learner: object, hook: str, handed: Sequence[object] = (), once: Callable[..., Any] | None = None) -> None:
+        self.learner, self.name, self.handed, self.once = learner, f"{type(learner).__name__}.{hook}", handed, once
+
+    def __enter__(self) -> None:
+        _running.append(self)
+        self.before = versions(self.handed)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is None and versions(self.handed) != self.before:
+                raise ProtocolError(
+                    "a tensor that was handed to it was changed in place; other candidates and later tests use the same.",
+                    "Make a new one: x = batch.x + noise, not batch.x.add_(noise). The first layer of a network must not work in place.",
+                )
+            if self.tells and isinstance(error, Exception) and not (isinstance(error, Refusal) or is_of_the_disk(error)):
+                raise LearnerError(told(self.name, error)) from error
+        finally:
+            _running.pop()
+
+
+class training(running):
+    """Around Lightning's loop: hooks inside have guards of their own; what else goes wrong there is not the learner's."""
+
+    __slots__ = ()
+    tells = False
+
+
+_running: list[running] = []  # the innermost last
+
+
+def versions(handed: Sequence[object]) -> list[int]:
+    """Torch's count of changes in place, of all examples in what was handed over."""
+    return [tensor._version for each in handed for tensor in getattr(each, "examples", ())]
+
+
+def once() -> Callable[..., Any] | None:
+    """What ``Learner.once`` is to do here; None outside of a run."""
+    return _running[-1].once if _running else None
+
+
+def told(name: str, error: Exception) -> str:
+    """An exception's words, and the deepest line outside of libraries that it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    place = own[-1] if own else frames[-1]
+    words = (str(error).strip() or "no message").splitlines()
+    lines = [f"{name} raised {type(error).__name__}: {words[0]}", *words[1:2], f"at {place.filename}, line {place.lineno}: {place.line}"]
+    return "\n".join([*lines, "What was computed is kept. debug.traceback=true shows all calls."])
 
 
 def not_for_learners(split: str, task: int | None = None) -> None:

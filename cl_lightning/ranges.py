@@ -206,6 +206,7 @@ RANGES: dict[str, Range] = {
     "trainer.block": whole(1),
     "trainer.stack": SWITCH,
     "trainer.candidates_at_once": whole(1) | null("all"),
+    "trainer.probe": one_of("winner", "all"),
     "trainer.probe_every": whole(1) | null("never"),
     "trainer.probe_at": each(whole(0)),
     "trainer.probe_examples": whole(1) | null("all"),

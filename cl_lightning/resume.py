@@ -119,15 +119,16 @@ def check_format(start: dict, folder: Path, remedy: str) -> None:
         raise Refusal(f"The run in {folder} was written by a version of this program that kept its records in another way. {remedy}")
 
 
-def restore(learner: Learner, journal: Journal) -> int:
-    """Load the newest boundary whose checkpoint is whole; returns the number of tasks learned."""
+def restore(learner: Learner, journal: Journal) -> tuple[int, dict]:
+    """Load the newest boundary whose checkpoint is whole; returns the number of tasks learned, and the optimizer's moments there."""
     while boundaries := [i for i, row in enumerate(journal.rows) if row["event"] == "boundary"]:
         newest = journal.rows[boundaries[-1]]
         if journal.intact(newest["saved"]):
-            learner.load_state_dict(journal.load(newest["saved"]))
-            return len(boundaries)
+            state = journal.load(newest["saved"])
+            learner.load_state_dict(state["learner"])
+            return len(boundaries), state["moments"]
         journal.rewind((boundaries[-2] if len(boundaries) > 1 else first_row(journal)) + 1)
-    return 0
+    return 0, {}
 
 
 def first_row(journal: Journal) -> int:

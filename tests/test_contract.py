@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn as nn
+from cl_lightning.engine.lockstep import LockStep
 
 from cl_lightning.data.task import Blocks, Task
-from cl_lightning.engine.lockstep import LockStep
 from cl_lightning.experiment import build_learner
 from cl_lightning.learners import MNTDP, Finetune, Learner, NewHead
 from cl_lightning.learners.base import FINAL, tensor_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -97,6 +98,11 @@ class Split:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def examples(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that nobody may write to; none when closed."""
+        return self._parts or ()
+
     def close(self) -> None:
         self._parts = None
 
@@ -112,11 +118,11 @@ class Split:
         x, y, task = (torch.cat(parts) for parts in zip(*(split.parts for split in splits)))
         return cls(x, y, task)
 
-    def batches(self, size: int) -> Iterator[Batch]:
+    def batches(self, size: int, learning: int = 0) -> Iterator[Batch]:
         """All examples in their own order, for scoring and evaluation."""
         parts = zip(self.x.split(size), self.y.split(size), self.task.split(size))
         for step, (x, y, task) in enumerate(parts):
-            yield Batch(x, y, task, key=("in order", step))
+            yield Batch(x, y, task, key=("in order", step), learning=learning)
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,12 @@ class Task:
     val: Split | None = None
     past: tuple[Task, ...] = ()  # lent to learners that declare needs.past_data, and to no other
 
+    @property
+    def examples(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that nobody may write to."""
+        splits = (split for task in (*self.past, self) for split in (task.train, task.val) if split is not None)
+        return tuple(tensor for split in splits for tensor in split.examples)
+
 
 @dataclass
 class Batch:
@@ -144,10 +156,16 @@ class Batch:
     epoch: int = 0
     index: int = 0  # place in the epoch,
     of: int = 1  # of so many (HAT anneals with index / of)
-    shared: object = None  # what Learner.shared made of it
+    learning: int = 0  # the task that is open: rows of others may have joined
+    shared: Any = None  # what Learner.shared made of it
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def examples(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that nobody may write to: all candidates use them."""
+        return self.x, self.y, self.task
 
     def rng(self, purpose: str) -> torch.Generator:
         return rng(*self.key, purpose)
@@ -183,6 +201,7 @@ class Blocks:
     batch_size: int
     epochs: int
     block: int
+    learning: int = 0  # the task that is open
     first: int = 0  # step to begin with: a phase that goes on where it was interrupted
     in_order: bool = False  # whether the first epoch keeps the order of the examples
     most: int | None = None  # mini-batches
@@ -212,7 +231,7 @@ class Blocks:
             rows = self.order(epoch)[index * self.batch_size : (index + count) * self.batch_size]
             parts = (part.split(self.batch_size) for part in self.split.gather(rows))
             for offset, (x, y, task) in enumerate(zip(*parts)):
-                yield Batch(x, y, task, (*self.key, first + offset), epoch, index + offset, self.per_epoch)
+                yield Batch(x, y, task, (*self.key, first + offset), epoch, index + offset, self.per_epoch, self.learning)
             first += count
 
     def order(self, epoch: int) -> torch.Tensor:

@@ -61,31 +61,31 @@ class Forecast(StreamCallback):
         self.looks = False  # what trains between tasks is not the stream's
 
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
-        engine = learner.engine
-        if not self.looks or engine is None:
+        run = learner.phase_run
+        if not self.looks or run is None:
             return
-        spent = self.spent(engine)
+        spent = self.spent(run)
         if self.first is None and spent.training < SLOW:
-            self.first, self.step = spent, engine.step
-        elif self.first is None or engine.step >= self.step + MEASURED:
-            self.measured(engine, self.first or NOTHING, spent)
+            self.first, self.step = spent, run.step
+        elif self.first is None or run.step >= self.step + MEASURED:
+            self.measured(run, self.first or NOTHING, spent)
 
     def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
         """Of phases that are shorter than what is measured."""
-        engine = learner.engine
-        if self.looks and engine is not None and engine.step:
-            self.measured(engine, self.first if self.first and engine.step > self.step else NOTHING, self.spent(engine))
+        run = learner.phase_run
+        if self.looks and run is not None and run.step:
+            self.measured(run, self.first if self.first and run.step > self.step else NOTHING, self.spent(run))
 
-    def measured(self, engine: Any, before: Spent, now: Spent) -> None:
+    def measured(self, run: Any, before: Spent, now: Spent) -> None:
         self.looks = False
-        shares = len(engine.phase.candidates) / len(engine.candidates)
+        shares = len(run.phase.candidates) / len(run.candidates)
         self.tell(shares * self.seconds_left(before, now))
 
-    def spent(self, engine: Any) -> Spent:
+    def spent(self, run: Any) -> Spent:
         """Of the phase in training."""
-        seconds, scorings = engine.costs.seconds, scorings_until(engine.step, self.settings, engine.every)
-        images = scorings * len(engine.val) if engine.val is not None else 0
-        return Spent(seconds.get("train", 0.0), engine.costs.examples, seconds.get("score", 0.0), images)
+        seconds, scorings = run.costs.seconds, scorings_until(run.step, self.settings, run.score_every)
+        images = scorings * len(run.val) if run.val is not None else 0
+        return Spent(seconds.get("train", 0.0), run.costs.examples, seconds.get("score", 0.0), images)
 
     def seconds_left(self, before: Spent, now: Spent) -> float:
         """From the open task on, if every task is trained to its end at this pace."""

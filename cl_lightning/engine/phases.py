@@ -7,7 +7,7 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,28 +16,30 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-import torch.nn as nn
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from cl_lightning import faults, termination
-from cl_lightning.data.copies import copies_of
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.task import Blocks, Task
-from cl_lightning.engine.lockstep import LockStep
-from cl_lightning.engine.moments import weights_key
+from cl_lightning.data.task import Blocks, Split, Task
+from cl_lightning.engine.costs import alone, executed
+from cl_lightning.engine.hooks import hooks_of
+from cl_lightning.engine.optimizer import weights_key
+from cl_lightning.engine.phase_run import PhaseRun
+from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
 from cl_lightning.engine.settings import Training
+from cl_lightning.engine.stack import stackable
 from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal
-from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, Phases, check_plain
+from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, check_plain, mapped
 from cl_lightning.metrics.costs import Costs
-from cl_lightning.metrics.flops import Calls
-from cl_lightning.protocol import running
-from cl_lightning.randomness import seeded
+from cl_lightning.metrics.flops import Flops
+from cl_lightning.protocol import ProtocolError, running, training
+from cl_lightning.randomness import Key, seeded
 
 
-class Engine:
-    """Trains phases with Lightning and keeps account of what they cost."""
+class Phases:
+    """Drives the generators of a learner, trains their phases with Lightning and keeps account of what they cost."""
 
     def __init__(
         self,
@@ -46,67 +48,69 @@ class Engine:
         settings: Training,
         loggers: Sequence[Logger] = (),
         callbacks: Sequence[pl.Callback] = (),
-        probe: Callable[[Learner, Task, int, int], None] | None = None,
+        probe: Callable[[Learner, Task, int, int, str | None], None] | None = None,
     ) -> None:
         self.probe = probe  # looks at a learner as it was at a step of the open task; gives nothing back
-        self.data, self.journal, self.settings, self.loggers, self.callbacks = data, journal, settings, list(loggers), list(callbacks)
+        self.data, self.journal, self.settings = data, journal, settings
+        self.loggers, self.callbacks = list(loggers), list(callbacks)
         self.costs = Costs()  # of the open task
+        self.moments: dict[str, Any] = {}  # of the last phase's winner and for which weights, where the next task goes on with them
         self.step = sum(row["mini_batches"] for row in journal.all("share"))  # over all phases: what loggers go by
 
     # ---- a task ----------------------------------------------------------------------------------------------
 
     def learn(self, learner: Learner, task: Task, where: str | None = None) -> None:
-        """Boundary to boundary. After a kill the last boundary is loaded and this is called again. ``where`` is its place in the journal;
-        mini-batches depend on what stands behind the colon in it alone."""
+        """From boundary to boundary. After a kill the last boundary is loaded and this is called again. ``where`` is its place in
+        the journal; mini-batches depend on what stands behind the colon in it alone."""
         where = where or f"task{task.index}"
-        self.begin(learner, task, where)
-        with self.hook(learner, task.index, "on_task_start"):
+        once = Once(self.journal, self.costs, learner.seed, where)
+        with self.between_phases(learner, (task.index, "on_task_start"), once, task):
             learner.on_task_start(task)
-        self.drive(learner.learn(task), learner, task, where)
+        self.run_phases(learner.learn(task), learner, task, where, once)
         faults.reached("task_end")
-        with self.hook(learner, task.index, "on_task_end"):
+        with self.between_phases(learner, (task.index, "on_task_end"), once, task):
             learner.on_task_end(task)
 
     def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
         """After ``seen`` tasks; ``task`` is the last of them, closed. They may train phases."""
-        moments = learner.optimizer_moments
-        self.begin(learner, task, where := f"predictors{seen}")
+        moments, before = self.moments, state_versions(learner)
+        where = f"predictors{seen}"
+        once = Once(self.journal, self.costs, learner.seed, where)
         try:
-            return self.drive(learner.predictors(seen), learner, task, where)
+            found = self.run_phases(learner.predictors(seen), learner, task, where, once)
         finally:
-            learner.optimizer_moments = moments  # what is trained for testing leaves no trace
-
-    def begin(self, learner: Learner, task: Task, where: str) -> None:
-        learner.head, learner._once = task.head, Once(self.journal, self.costs.count, learner.seed, where)
+            self.moments = moments  # what is trained for testing leaves no trace
+        if state_versions(learner) != before:
+            raise ProtocolError(
+                f"{type(learner).__name__}.predictors changed the learner itself, which goes on learning.",
+                "Change copies: copied = copy.deepcopy(self); train copied.network, and return {'': copied}.",
+            )
+        return found
 
     @contextmanager
-    def hook(self, learner: Learner, *key: object) -> Iterator[None]:
-        """Around the learner's own code between phases: what it costs is counted, what it draws depends on the key."""
+    def between_phases(self, learner: Learner, key: Key, once: Once, *handed: object) -> Iterator[None]:
+        """Runs the learner's code between two phases: guarded, seeded by ``key``, its costs counted."""
         learner.eval()  # whether it was trained, restored or answered from the journal before
         name = key[-1] if isinstance(key[-1], str) else "learn"
-        with self.costs.measured("hooks"), seeded(learner.seed, *key), running(learner, name):
+        with self.costs.measured("hooks"), seeded(learner.seed, *key), running(learner, name, handed, once):
             yield
 
-    def drive(self, phases: Phases, learner: Learner, task: Task, where: str) -> Any:
+    def run_phases(self, phases: Generator[Phase, Outcome, Any], learner: Learner, task: Task, where: str, once: Once) -> Any:
         """Run a generator of phases to its end and return what it returns."""
         outcome: Any = None
         for index in itertools.count():
-            try:
-                with self.hook(learner, where, index):
+            with self.between_phases(learner, (where, index), once, task):
+                try:
                     phase = phases.send(outcome)
-            except StopIteration as end:
-                return end.value
-            outcome = self.outcome(learner, phase, task, where, index)
+                except StopIteration as end:
+                    return end.value
+            outcome = self.recall_or_train(learner, phase, task, where, index)
             faults.reached("adopt")
 
-    def outcome(self, learner: Learner, phase: Phase, task: Task, where: str, index: int) -> Outcome:
-        """Of a phase: read from the journal if it was finished before, else trained."""
+    def recall_or_train(self, learner: Learner, phase: Phase, task: Task, where: str, index: int) -> Outcome:
+        """What a phase came to: read from the journal if it was finished before, else trained."""
+        self.check_phase(learner, phase, task)
         names = [c.name for c in phase.candidates]
-        if not names or len(set(names)) < len(names):
-            raise Refusal(
-                f"{type(learner).__name__} proposed the candidates {names} for task {task.index}. "
-                "A phase needs at least one, and each a name of its own."
-            )
         before = next((row for row in reversed(self.journal.rows) if is_at(row, {"where": where, "index": index})), None)
         if before is not None and [before["name"], *before["candidates"]] != [phase.name, *names]:
             raise Refusal(
@@ -122,60 +126,54 @@ class Engine:
         winner.network.load_state_dict(kept["weights"])
         winner.network.eval()
         if kept["moments"] is not None:
-            learner.optimizer_moments = {"moments": kept["moments"], "weights": weights_key(winner.network)}
+            self.moments = {"moments": kept["moments"], "weights": weights_key(winner.network)}
         self.costs.add(**row["costs"])
-        if kept["snapshots"] and self.probe is not None and where == f"task{task.index}":
-            self.probes(learner, winner, kept["snapshots"], task, index)
+        if self.settings.probe == "winner" and where == f"task{task.index}":
+            self.look(learner, winner, kept["snapshots"], task, index)
         best = row["standings"][row["winner"]]
         return Outcome(winner, best["val_accuracy"], best["steps"], best["steps_to_best"])
 
-    def probes(self, learner: Learner, winner: Candidate, snapshots: dict[int, dict], task: Task, index: int) -> None:
-        """Copies of the learner that adopt the winner as it was at each step."""
-        assert self.probe is not None
+    def look(self, learner: Learner, c: Candidate, snapshots: dict[int, dict], task: Task, index: int, name: str | None = None) -> None:
+        """Probe copies of the learner that adopt a candidate as it was at each step. ``name``: of one among all candidates."""
+        if self.probe is None:
+            return
         for step, weights in snapshots.items():
-            if self.journal.find("probe", task=task.index, phase=index, step=step) is None:
-                copied, c = copy.deepcopy(learner), Candidate(winner.name, copy.deepcopy(winner.network), winner.hparams)
-                c.network.load_state_dict(weights)
+            if self.journal.find("probe", task=task.index, phase=index, step=step, candidate=name) is None:
+                copied, then = copy.deepcopy(learner), copy.deepcopy(c)
+                then.network.load_state_dict(weights)
                 with seeded(learner.seed, task.index, "probe", step), running(copied, "adopt"):
-                    copied.adopt(c, task)
-                self.probe(copied, task, index, step)
+                    copied.adopt(then, task)
+                self.probe(copied, task, index, step, name)
 
     # ---- a phase ---------------------------------------------------------------------------------------------
 
-    def train(self, learner: Learner, phase: Phase, task: Task, where: str, index: int) -> dict:
-        """Train all candidates, in shares where so many do not fit at once, and record the phase."""
-        self.check_validation(phase, task)
-        size = self.settings.candidates_at_once or len(phase.candidates)
-        shares = [self.share(learner, phase, task, where, index, first, size) for first in range(0, len(phase.candidates), size)]
-        standings = [standing for share in shares for standing in share["standings"]]
-        lost = [each for share in shares for each in share["lost"]]
-        winner, costs = best_of([standing["val_accuracy"] for standing in standings], lost), Costs()
-        if lost[winner]:
+    def check_phase(self, learner: Learner, phase: Phase, task: Task) -> None:
+        """What cannot be trained or compared is said before training, not after."""
+        who, names = type(learner).__name__, [c.name for c in phase.candidates]
+        if not names or len(set(names)) < len(names):
             raise Refusal(
-                f"All candidates of task {task.index} were dropped, because their weights became infinite or no numbers: "
-                f"{', '.join(c.name for c in phase.candidates)}.\n"
-                "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip."
+                f"{who} proposed the candidates {names} for task {task.index}. A phase needs at least one, and each a name of its own."
             )
-        for share in shares:
-            costs.add(**share["costs"])
-        costs.examples, costs.replayed = (max(share["costs"][name] for share in shares) for name in ("examples", "replayed"))
-        return self.journal.append(
-            "phase",
-            where=where,
-            index=index,
-            task=task.index,
-            name=phase.name,
-            candidates=[c.name for c in phase.candidates],
-            hparams=[c.hparams for c in phase.candidates],
-            standings=standings,
-            winner=winner,
-            weights=shares[winner // size]["weights"],
-            costs=costs.plain(),
-            foreign=foreign(phase, task),
-        )
-
-    def check_validation(self, phase: Phase, task: Task) -> None:
-        """Whatever compares or stops needs validation data: said before training, not after."""
+        owners: dict[int, str] = {}
+        for c in phase.candidates:
+            for name, tensor in c.network.state_dict(keep_vars=True).items():
+                other = owners.setdefault(storage_of(tensor), c.name) if isinstance(tensor, torch.Tensor) and tensor.numel() else c.name
+                if other != c.name:
+                    raise Refusal(
+                        f"{who} proposed {other} and {c.name} for task {task.index}, which share the tensor {name}: each would train the "
+                        "other's weights. Give every candidate a network of its own: copy.deepcopy(self.network)."
+                    )
+        for tensor in (*learner.parameters(), *learner.buffers()):
+            owner = owners.get(storage_of(tensor)) if tensor.numel() else None
+            if owner is not None:
+                raise Refusal(
+                    f"{who} proposed a network of its own as the candidate {owner} for task {task.index}: training would change the "
+                    "learner before a winner is chosen. Propose a copy: copy.deepcopy(self.network)."
+                )
+        if phase.train is not None and not len(phase.train):
+            raise Refusal(
+                f"{who} proposed a phase of task {task.index} whose `train` is empty. Leave it out (None) for the task's own examples."
+            )
         if phase.val is not None or task.val is not None or phase.score is not None:
             return
         if len(phase.candidates) > 1:
@@ -189,6 +187,34 @@ class Engine:
                 "Set n_val of the stream or its tasks above 0, or trainer.patience=null to train to the end."
             )
 
+    def train(self, learner: Learner, phase: Phase, task: Task, where: str, index: int) -> dict:
+        """Train all candidates, in shares where so many do not fit at once, and record the phase."""
+        size = self.settings.candidates_at_once or len(phase.candidates)
+        shares = [self.share(learner, phase, task, where, index, first, size) for first in range(0, len(phase.candidates), size)]
+        standings = [standing for share in shares for standing in share["standings"]]
+        diverged = [each for share in shares for each in share["diverged"]]
+        winner = best_of([standing["val_accuracy"] for standing in standings], diverged)
+        if diverged[winner]:
+            raise Refusal(
+                f"All candidates of task {task.index} were dropped, because their weights became infinite or no numbers: "
+                f"{', '.join(c.name for c in phase.candidates)}.\n"
+                "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip."
+            )
+        return self.journal.append(
+            "phase",
+            where=where,
+            index=index,
+            task=task.index,
+            name=phase.name,
+            candidates=[c.name for c in phase.candidates],
+            hparams=[c.hparams for c in phase.candidates],
+            standings=standings,
+            winner=winner,
+            weights=shares[winner // size]["weights"],
+            costs=costs_of(shares).plain(),
+            foreign=0 if phase.train is None else int((phase.train.task != task.index).sum()),
+        )
+
     def share(self, learner: Learner, phase: Phase, task: Task, where: str, index: int, first: int, size: int) -> dict:
         """Candidates ``first`` .. ``first + size - 1`` of a phase: what they came to, and the weights of the best of them."""
         place = {"where": where, "index": index, "first": first}
@@ -198,59 +224,64 @@ class Engine:
             return row
         candidates = phase.candidates[first : first + size]
         with torch.random.fork_rng(devices=[]):
-            engine = self.fit(learner, phase, candidates, task, place, named)
-            standings = engine.finish()
-        learner.engine = None
-        self.step += engine.step
-        lost = [s.lost for s in standings]
-        best = best_of([s.accuracy for s in standings], lost)
+            run = self.fit(learner, phase, candidates, task, place, named)
+        self.step += run.step
+        if self.settings.probe == "all" and where == f"task{task.index}":
+            for c, snapshots in zip(candidates, run.snapshots):
+                self.look(learner, c, snapshots, task, index, c.name)
+        diverged = [s.diverged for s in run.standings]
+        best = best_of([s.accuracy for s in run.standings], diverged)
         kept = {
             "weights": candidates[best].network.state_dict(),
-            "moments": standings[best].moments,
-            "snapshots": engine.snapshots[best],
+            "moments": run.standings[best].moments,
+            "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
         }
         row = self.journal.append(
             "share",
             **place,
             **named,
-            standings=[s.plain() for s in standings],
-            lost=lost,
+            standings=[s.plain() for s in run.standings],
+            diverged=diverged,
             weights=self.journal.save(f"{where}-phase{index}-{first}", partial(torch.save, kept)),
-            mini_batches=engine.step,
-            costs=engine.costs.plain(),
+            mini_batches=run.step,
+            costs=run.costs.plain(),
+            counts=run.meter.counts(),
         )
         for inside in self.journal.all("inside"):
             self.journal.drop(inside["saved"])
         return row
 
-    def fit(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, place: dict, named: dict) -> LockStep:
-        """Through ``Trainer.fit``, from the beginning or from where an earlier start was interrupted."""
+    def fit(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, place: dict, named: dict) -> PhaseRun:
+        """Train a share through ``Trainer.fit``, from the beginning or from where an earlier start was interrupted."""
         s, key = self.settings, (learner.seed, place["where"].rpartition(":")[2], place["index"])
-        blocks = Blocks(phase.train or task.train, key, s.batch_size, phase.epochs or s.max_epochs, s.block, most=s.max_steps)
-        engine = learner.engine = LockStep(learner, phase, candidates, task, s, blocks)
-        engine.first_step = self.step
-        if not engine.trains:
-            engine.snapshot_if_due()
-            engine.score_untrained()
-            return engine
-        inside = next(
-            (row for row in reversed(self.journal.all("inside")) if is_at(row, place) and self.journal.intact(row["saved"])), None
-        )
-        if inside is not None:
-            blocks.first = inside["step"]
-            print(f"resumed at step {inside['step']} of {place['where']}, phase {place['index']}", file=sys.stderr)
-        self.data.prepare(blocks.split)
-        with running(learner, "learn"):
-            self.data.replay(blocks, place["index"])
-        learner.trying = nn.ModuleList(c.network for c in candidates)
-        checkpoints = InsideCheckpoints(self.journal, {**place, **named}, inside, s.checkpoint_minutes)
-        trainer = new_trainer(s, self.loggers, [*self.callbacks, checkpoints])
-        checkpoint = self.journal.place(inside["saved"]) if inside else None
-        with termination.deferred(), running(learner, "training"), interruptible():
-            trainer.fit(learner, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
-        learner.trying, learner.trainer = nn.ModuleList(), None
-        self.data.blocks = None
-        return engine
+        split: Split = task.train if phase.train is None else phase.train
+        blocks = Blocks(split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, most=s.max_steps)
+        run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
+        run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
+        learner.phase_run = run
+        if not run.parameters:  # pure re-use of what is there
+            score_if_due(learner, run)
+            score_last(learner, run)
+        else:
+            inside = next(
+                (row for row in reversed(self.journal.all("inside")) if is_at(row, place) and self.journal.intact(row["saved"])), None
+            )
+            if inside is not None:
+                blocks.first = inside["step"]
+                print(f"resumed at step {inside['step']} of {place['where']}, phase {place['index']}", file=sys.stderr)
+            self.data.prepare(blocks.split)
+            with running(learner, "learn"):
+                self.data.replay(blocks, place["index"])
+            checkpoints = InsideCheckpoints(self.journal, {**place, **named}, inside, s.checkpoint_minutes)
+            trainer = new_trainer(s, self.loggers, [*self.callbacks, checkpoints])
+            checkpoint = self.journal.place(inside["saved"]) if inside else None
+            with termination.deferred(), training(learner, "training"), interruptible():
+                trainer.fit(learner, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
+            self.data.blocks = self.data.trainer = None
+            learner.trainer = None
+        restore_best(run)
+        learner.phase_run = None
+        return run
 
     def settle(self) -> Costs:
         """What was spent since the last call: on one task."""
@@ -258,15 +289,23 @@ class Engine:
         return spent
 
 
+def costs_of(shares: Sequence[dict]) -> Costs:
+    """A phase's costs: operations by candidate, the same in shares and alone; seconds as they were spent."""
+    costs, counts = Costs(), [of_one for share in shares for of_one in share["counts"]]
+    for share in shares:
+        costs.add(**share["costs"])
+    costs.examples, costs.replayed = (max(share["costs"][name] for share in shares) for name in ("examples", "replayed"))
+    costs.flops, costs.flops_executed = alone(counts), executed(counts)
+    costs.step_flops = alone(counts) - alone(counts, "score")
+    return costs
+
+
 class Once:
     """Behind ``Learner.once``: what the work came to, read from the journal if it was done before."""
 
-    def __init__(self, journal: Journal, count: Callable[[int, int], None], seed: int, where: str) -> None:
-        self.journal, self.count, self.seed, self.where = journal, count, seed, where
+    def __init__(self, journal: Journal, costs: Costs, seed: int, where: str) -> None:
+        self.journal, self.costs, self.seed, self.where = journal, costs, seed, where
         self.known: list[str] = []
-
-    def __deepcopy__(self, memo: dict) -> Once:
-        return self  # a copy of a learner keeps things where the learner does
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         if name in self.known:
@@ -274,13 +313,13 @@ class Once:
         self.known.append(name)
         row = self.journal.find("once", where=self.where, name=name)
         if row is None or not self.journal.intact(row["saved"]):
-            with seeded(self.seed, self.where, "once", name), Calls() as calls:
+            with seeded(self.seed, self.where, "once", name), Flops() as counted:
                 value = work()
             check_plain(value, f"what self.once({name!r}, ...) came to")
             saved = self.journal.save(f"{self.where}-once{len(self.known)}", partial(torch.save, value))
-            row = self.journal.append("once", where=self.where, name=name, saved=saved, flops=calls.total)
+            row = self.journal.append("once", where=self.where, name=name, saved=saved, flops=counted.total)
         else:
-            self.count(row["flops"], row["flops"])
+            self.costs.count(row["flops"], row["flops"])
         return self.journal.load(row["saved"])
 
 
@@ -297,7 +336,7 @@ class InsideCheckpoints(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
         if termination.requested() or monotonic() - self.saved_at >= self.seconds:
             name = "inside1" if self.latest == "inside0.pt" else "inside0"
-            self.journal.save_behind(name, partial(write_checkpoint, trainer), "inside", **self.row, step=learner.engine.step)
+            self.journal.save_behind(name, partial(write_checkpoint, trainer), "inside", **self.row, step=learner.phase_run.step)
             self.latest = f"{name}.pt"
             self.saved_at = monotonic()
         if termination.requested():
@@ -305,7 +344,7 @@ class InsideCheckpoints(pl.Callback):
         termination.exit_if_requested()
 
     def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
-        learner.engine.score_last()
+        score_last(learner, learner.phase_run)
         self.journal.settle()
 
 
@@ -318,9 +357,9 @@ def is_at(row: dict, place: dict) -> bool:
     return all(row.get(key) == value for key, value in place.items())
 
 
-def best_of(accuracies: Sequence[float | None], lost: Sequence[bool]) -> int:
-    """The first with the highest validation accuracy of those that were not lost; without validation there is only one."""
-    return max(range(len(accuracies)), key=lambda i: (not lost[i], accuracies[i] or 0.0))
+def best_of(accuracies: Sequence[float | None], diverged: Sequence[bool]) -> int:
+    """The first with the highest validation accuracy of those that did not diverge; without validation there is only one."""
+    return max(range(len(accuracies)), key=lambda i: (not diverged[i], accuracies[i] or 0.0))
 
 
 def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> pl.Trainer:
@@ -356,11 +395,20 @@ def arguments(settings: Training, loggers: list[Logger], callbacks: list[pl.Call
     )
 
 
-def foreign(phase: Phase, task: Task) -> int:
-    """How many of a phase's examples are none of the open task's."""
-    if phase.train is None or phase.train is task.train:
-        return 0
-    return len(phase.train) - min(len(phase.train), sum(copies_of([task.train], {"x": phase.train.x}).values()))
+def storage_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def state_versions(learner: Learner) -> list[tuple]:
+    """Where all tensors of a learner lie, and how often each was written to."""
+    found: list[tuple] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        found.append((storage_of(tensor), tensor._version))
+        return tensor
+
+    mapped(note, [*learner.parameters(), *learner.buffers(), learner.memory])
+    return found
 
 
 @contextmanager

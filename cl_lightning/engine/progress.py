@@ -35,13 +35,13 @@ class ProgressDisplay(StreamCallback):
         self.show(0.0, f"task {task.index + 1}/{task.of}")
 
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
-        engine, blocks = learner.engine, trainer.train_dataloader
-        if self.line is None or engine is None or blocks is None:
+        run = learner.phase_run
+        if self.line is None or run is None:
             return
-        best = engine.best_accuracy
+        best, steps = run.best_accuracy, run.blocks.steps
         self.show(
-            engine.step / max(blocks.steps, 1),
-            f"task {self.task + 1}/{self.tasks}  step {engine.step}/{blocks.steps}  alive {len(engine.alive)}/{len(engine.candidates)}  "
+            run.step / max(steps, 1),
+            f"task {self.task + 1}/{self.tasks}  step {run.step}/{steps}  alive {len(run.active)}/{len(run.candidates)}  "
             f"best val {'-' if best is None else f'{best:.3f}'}",
         )
 

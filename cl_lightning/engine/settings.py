@@ -50,6 +50,7 @@ class Training:
     block: int = 25
     stack: bool = True
     candidates_at_once: int | None = None
+    probe: str = "winner"
     probe_every: int | None = None
     probe_at: tuple[int, ...] = ()
     probe_examples: int | None = None

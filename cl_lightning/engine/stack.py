@@ -19,7 +19,7 @@ def stackable(learner: Learner, phase: Phase) -> bool:
     """Whether to try: layers of one shape, wide enough, without dropout, all of them trained, and the loss that of ``Learner``.
 
     The stack must have the bits of separate networks, so that nobody's depend on their company. That is tried at the first
-    mini-batch of every shape (``agrees``), and takes MKL's strict reproducibility: without it, bits depend on addresses.
+    mini-batch of every shape (``prove``), and takes MKL's strict reproducibility: without it, bits depend on addresses.
     """
     if not torch.backends.mkl.is_available() or not os.environ.get("MKL_CBWR", "").endswith(",STRICT"):
         return False
@@ -54,6 +54,7 @@ class Stack:
         self.layers = list(zip(*(linears(c.network) for c in candidates)))  # by layer, then by network
         self.weights = [self.side_by_side([layer.weight for layer in of_all]) for of_all in self.layers]
         self.biases = [self.side_by_side([layer.bias for layer in of_all]) for of_all in self.layers]
+        self.agreed: dict[tuple, bool] = {}  # by shape of mini-batch: whether it has the bits of separate networks
 
     @staticmethod
     @torch.no_grad()
@@ -90,12 +91,12 @@ class Stack:
                 delta = torch.ops.aten.threshold_backward(torch.bmm(delta, self.weights[k]), inputs[k], 0)
         return log_p
 
-    def agrees(self, x: Tensor, y: Tensor, seen_by_loss: Callable[[Tensor], Tensor]) -> bool:
-        """Whether this mini-batch gets the very gradients that the networks have now, from a pass of each by itself."""
+    def prove(self, x: Tensor, y: Tensor, seen_by_loss: Callable[[Tensor], Tensor]) -> None:
+        """Find out whether this mini-batch gets the very gradients that the networks have now, from a pass of each by itself."""
         parameters = [p for of_all in self.layers for layer in of_all for p in (layer.weight, layer.bias)]
         separate = [p.grad for p in parameters]
         self.learn_from(x, y, seen_by_loss)
         same = all(g is not None and p.grad is not None and torch.equal(p.grad, g) for p, g in zip(parameters, separate))
         for p, g in zip(parameters, separate):
             p.grad = g
-        return same
+        self.agreed[x.shape] = same

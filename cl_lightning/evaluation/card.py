@@ -26,7 +26,7 @@ class Lesson:
     lent: Sequence[int]  # tasks whose training data could be read
     copies: dict[str, int]  # examples of it found in the learner's state at its end, by where
     replayed: int  # examples that the learner added to mini-batches, or trained on, besides those of the task
-    held: int  # bytes at its end: of the checkpoint, or of all tensors that can be reached, whichever is more
+    held: int  # bytes at its end: of the checkpoint
     step_cost: float | None  # operations of a mini-batch, an example and candidate; of its dearest phase
     compared: int  # candidates in its largest phase
     size: int = 0  # examples of the task
@@ -56,7 +56,7 @@ def lesson_of(boundary: dict, rows: Sequence[dict], stream: Stream) -> Lesson:
         lent=boundary["lent"],
         copies=boundary["copies"],
         replayed=boundary["costs"]["replayed"] + sum(phase["foreign"] for phase in phases),
-        held=max(boundary["stored"], boundary["kept"]),
+        held=boundary["stored"],
         step_cost=max((costs["step_flops"] / costs["candidate_examples"] for costs in trained), default=None),
         compared=max((len(phase["candidates"]) for phase in phases), default=0),
         size=len(stream.recipe(boundary["task"]).train),

@@ -15,10 +15,11 @@ import torch.nn.functional as F
 
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
+from cl_lightning.protocol import once
 from cl_lightning.randomness import seeded
 
 if TYPE_CHECKING:
-    from cl_lightning.engine.lockstep import LockStep
+    from cl_lightning.engine.phase_run import PhaseRun
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,12 @@ class Needs:
 class Candidate:
     """One way of learning the current task: a network of its own and hyper-parameters. Trained side by side with the others."""
 
-    name: str  # unique in its phase and the same after a restart
     network: nn.Module  # all that it trains; nothing of another candidate
     hparams: dict[str, Any] = field(default_factory=dict)
+    name: str = ""  # unique in its phase and the same after a restart; left out: its hyper-parameters
+
+    def __post_init__(self) -> None:
+        self.name = self.name or name_of(self.hparams)
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
@@ -78,9 +82,9 @@ Phases = Generator[Phase, Outcome, Any]
 class Learner(pl.LightningModule):
     """Learns a stream, task after task.
 
-    A hook that takes a candidate runs once a living candidate and mini-batch, the others once a mini-batch. A candidate
-    owns every tensor it trains. What candidates share (past modules, importances, memory) is read-only between
-    ``on_task_start`` and ``on_task_end``; ``adopt`` and these two hooks are the only writers.
+    Hooks with ``c`` run for each candidate still training and each mini-batch; the others once for each mini-batch. A candidate
+    owns every tensor it trains, and nobody writes to a mini-batch. What candidates share (past modules, importances, memory) is
+    read-only between ``on_task_start`` and ``on_task_end``; ``adopt`` and these two hooks are the only writers.
 
     Draws: ``rng(key)`` or ``batch.rng(purpose)`` explicitly, or torch's default generator, which the engine seeds before
     each hook of a candidate. Keys name neither the learner nor a neighbour.
@@ -91,18 +95,14 @@ class Learner(pl.LightningModule):
     forgets = True  # False: declares that predictions for a task never change once it is learned; the evaluator checks that, and saves time
     automatic_optimization = False
 
-    def __init__(self, build: Callable[..., nn.Module], grid: Sequence[dict] = ({},), seed: int = 0) -> None:
+    def __init__(self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0) -> None:
         super().__init__()
-        self.build, self.grid, self.seed = build, list(grid), seed
+        self.build, self.head, self.grid, self.seed = build, head, list(grid), seed
         self.network: Any = self.fresh(0)  # None in a learner that keeps its networks elsewhere
         if getattr(self.network, "needs_task", False):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
-        self.trying = nn.ModuleList()  # the networks in training, so that Lightning moves and checkpoints them
-        self.optimizer_moments: dict[str, Any] = {}  # of the last phase, and of which weights, where trainer.optimizer_state=carry
-        self.engine: LockStep | None = None
-        self._once: Callable[[str, Callable[[], Any]], Any] | None = None  # the engine's: behind ``once``
-        self.head: Head | None = None  # of the stream, from the first task on
+        self.phase_run: PhaseRun | None = None  # what is being trained: the one attribute that is written from outside
 
     # ---- what papers are about -------------------------------------------------------------------------------
 
@@ -115,21 +115,22 @@ class Learner(pl.LightningModule):
         self.adopt(best.candidate, task)
 
     def candidates(self, task: Task) -> list[Candidate]:
-        return [Candidate(name_of(point), copy.deepcopy(self.network), point) for point in self.grid]
+        return [Candidate(copy.deepcopy(self.network), point) for point in self.grid]
 
     def extend(self, batch: Batch) -> Batch:
         """In training only: add replayed examples."""
         return batch
 
-    def shared(self, batch: Batch) -> object:
-        """Once for all candidates, without gradient: a frozen trunk, old columns, old logits. Found again as ``batch.shared``."""
+    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> Any:
+        """What these candidates all use, once and without gradient: a frozen trunk, old columns, old logits. Found again as
+        ``batch.shared``."""
         return None
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
         return c.network(batch.x, batch.task)
 
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
-        return F.cross_entropy(self.in_training(self.logits(c, batch), batch), batch.y)
+        return F.cross_entropy(self.masked(self.logits(c, batch), batch), batch.y)
 
     def after_backward(self, c: Candidate, batch: Batch) -> None:
         """``.grad`` is final for the loss and may be changed: project, mask, accumulate."""
@@ -156,13 +157,6 @@ class Learner(pl.LightningModule):
         """Logits (n, outputs) at test. ``task`` is None unless ``needs.task_id_at_test`` is declared."""
         return self.network(x, task)
 
-    def held(self) -> dict[str, int]:
-        """Bytes of everything it keeps, by name."""
-        bytes_of = {"parameters": tensor_bytes(list(self.parameters())), "buffers": tensor_bytes(list(self.buffers()))}
-        if self.optimizer_moments:
-            bytes_of["optimizer"] = tensor_bytes(self.optimizer_moments)
-        return {**bytes_of, **{f"memory.{name}": tensor_bytes(value) for name, value in self.memory.items()}}
-
     def account(self) -> dict:
         """What it did in the task that it has just learned, for ``results.json``: plain values."""
         return {}
@@ -178,40 +172,40 @@ class Learner(pl.LightningModule):
     def fresh(self, *key: object, **options: object) -> nn.Module:
         """A newly initialised network; the same key gives the same weights, whatever the learner."""
         with seeded(self.seed, "init", *key):
-            return self.build(**options)
+            return self.build(**{"head": self.head, **options})
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
         """What long work between phases comes to (a search, a statistic), done once a task: after a kill it is read back.
 
         ``work`` returns tensors and plain values, and changes nothing. Draws inside depend on the task and ``name``.
         """
-        return work() if self._once is None else self._once(name, work)
+        keep = once()
+        return work() if keep is None else keep(name, work)
 
-    @property
-    def living(self) -> list[Candidate]:
-        """The candidates of this phase that are still in training."""
-        assert self.engine is not None
-        return [self.engine.candidates[i] for i in self.engine.alive]
-
-    @property
-    def task_in_training(self) -> int:
-        assert self.engine is not None
-        return self.engine.task.index
-
-    def in_training(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def masked(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The logits that the loss may see in this stream's head mode."""
-        return self.head.mask(logits, batch.task) if self.head is not None and self.head.masks_training else logits
+        return self.head.mask(logits, batch.task) if self.head.masks_training else logits
 
     # ---- Lightning's own hooks: final ------------------------------------------------------------------------
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in FINAL:
-            if name in vars(cls):
+            if getattr(cls, name) is not getattr(Learner, name):
                 raise Refusal(
                     f"{cls.__name__} overrides {name}, which is the engine's: several candidates share a Lightning step.\n"
                     "Override loss, logits, after_backward or after_step instead; the README lists all hooks."
                 )
+
+    @property
+    def phase_run(self) -> PhaseRun | None:
+        return self._phase_run
+
+    @phase_run.setter
+    def phase_run(self, run: PhaseRun | None) -> None:
+        """The networks in training become a part of the module, so that Lightning moves and checkpoints them."""
+        self._phase_run = run
+        self.networks_in_training = nn.ModuleList(c.network for c in run.candidates) if run else nn.ModuleList()
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Learner:
         """Memory goes where parameters go."""
@@ -219,30 +213,40 @@ class Learner(pl.LightningModule):
         return super()._apply(fn, recurse)
 
     def training_step(self, block: Any, block_index: int) -> None:
-        assert self.engine is not None
-        self.engine.walk(block.batches)
+        from cl_lightning.engine.training import train_block
+
+        train_block(self, in_training(self), block)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        assert self.engine is not None
-        return self.engine.new_optimizer()
+        from cl_lightning.engine.optimizer import make_optimizer
+
+        run = in_training(self)
+        run.optimizer = make_optimizer(run.candidates, run.settings, run.carried, self.device)
+        return run.optimizer
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        if self.engine is not None:
-            checkpoint["lockstep"] = self.engine.state()
+        if self.phase_run is not None:
+            checkpoint["phase_run"] = self.phase_run.state()
 
     def on_load_checkpoint(self, checkpoint: dict) -> None:
-        if self.engine is not None:
-            self.engine.restore(checkpoint["lockstep"])
+        if self.phase_run is not None:
+            self.phase_run.restore(checkpoint["phase_run"])
 
     def get_extra_state(self) -> dict:
         structure = self.structure()
         check_plain(self.memory, "self.memory")
         check_plain(structure, "self.structure()")
-        return {"structure": structure, "memory": self.memory, "moments": self.optimizer_moments}
+        return {"structure": structure, "memory": self.memory}
 
     def set_extra_state(self, state: dict) -> None:
         self.grow(state["structure"])
-        self.memory, self.optimizer_moments = state["memory"], state["moments"]
+        self.memory = state["memory"]
+
+
+def in_training(learner: Learner) -> PhaseRun:
+    if learner.phase_run is None:
+        raise Refusal(f"{type(learner).__name__} is trained by a Trainer of yours. Train it with a run: see the README's first command.")
+    return learner.phase_run
 
 
 FINAL = ("training_step", "configure_optimizers", "on_save_checkpoint", "on_load_checkpoint", "get_extra_state", "set_extra_state")
@@ -274,18 +278,6 @@ def check_plain(value: Any, name: str) -> None:
             f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot hold. "
             "Keep tensors and plain values: torch.as_tensor(array), float(number)."
         )
-
-
-def tensor_bytes(value: Any) -> int:
-    """Bytes of the memory behind all tensors in nested plain values: a view counts for all that it keeps alive."""
-    storages: dict[int, int] = {}
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    mapped(note, value)
-    return sum(storages.values())
 
 
 def mapped(fn: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:

@@ -68,10 +68,10 @@ class EWC(Learner):
 
     def information(self, task: Task) -> list[torch.Tensor]:
         train, n = task.train, len(task.train) if self.examples is None else min(self.examples, len(task.train))
-        candidate = Candidate("", self.network)
+        candidate = Candidate(self.network)
 
         def log_p(part: slice) -> torch.Tensor:
             batch = Batch(train.x[:n][part], train.y[:n][part], train.task[:n][part])
-            return self.in_training(self.logits(candidate, batch), batch).log_softmax(1)
+            return self.masked(self.logits(candidate, batch), batch).log_softmax(1)
 
         return fisher(self.network, log_p, train.y[:n], self.kind)

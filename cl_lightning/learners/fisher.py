@@ -10,6 +10,7 @@ import torch.nn as nn
 from torch import Tensor
 
 from cl_lightning.learners.gradients import trained
+from cl_lightning.metrics.flops import once_a_shape
 
 KINDS = ("exact", "sample", "empirical", "predicted", "batch_squared")
 
@@ -34,10 +35,11 @@ def fisher(network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind
         at_once = at_once if calls else 1  # each row's own graph, where rows are differentiated one by one
         for first in range(0, len(y), at_once):
             part = slice(first, first + at_once)
-            with linear_calls(network) as calls:
-                rows = log_p(part)
-            for picked, weight in labelled(rows, y[part], kind):
-                add_squares(total, parameters, picked, weight / len(y), calls)
+            with once_a_shape("fisher", len(y[part])):
+                with linear_calls(network) as calls:
+                    rows = log_p(part)
+                for picked, weight in labelled(rows, y[part], kind):
+                    add_squares(total, parameters, picked, weight / len(y), calls)
     return total
 
 

@@ -10,7 +10,7 @@ import torch.nn as nn
 
 from cl_lightning.data.task import Task
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Candidate, Learner, Needs, name_of
+from cl_lightning.learners.base import Candidate, Learner, Needs
 
 STARTS = ("random", "clone")
 
@@ -41,7 +41,7 @@ class Independent(Learner):
         self.divide_by = task.of if self.split_width else 1
 
     def candidates(self, task: Task) -> list[Candidate]:
-        return [Candidate(name_of(point), self.first_weights(point.get("start", self.start), task), point) for point in self.grid]
+        return [Candidate(self.first_weights(point.get("start", self.start), task), point) for point in self.grid]
 
     def first_weights(self, start: str, task: Task) -> nn.Module:
         if start == "clone" and len(self.networks):

@@ -7,7 +7,7 @@ from typing import Any
 
 from cl_lightning.data.task import Split, Task
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
+from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases
 
 TRAINS = ("every_task", "last_task")
 
@@ -49,4 +49,4 @@ class Joint(Learner):
 
     def candidates(self, task: Task) -> list[Candidate]:
         start = self.fresh(0) if self.restart else self.network
-        return [Candidate(name_of(point), copy.deepcopy(start), point) for point in self.grid]
+        return [Candidate(copy.deepcopy(start), point) for point in self.grid]

@@ -14,6 +14,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
 from cl_lightning.learners.modules import NewModules, Trie, own_network, widened
 from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
+from cl_lightning.metrics.flops import once_a_shape
 from cl_lightning.randomness import rng
 
 PRIORS = ("nearest", "random")
@@ -97,7 +98,7 @@ class MNTDP(Learner):
             name = f"reuse={len(prefix)}" + ("" if alone else f" behind {prefix[-1]}")
             for point in self.grid[:1] if whole else self.grid:
                 network = NewModules(prefix, copy.deepcopy(fresh[len(prefix) :]))
-                found.append(Candidate(name if whole else f"{name},{name_of(point)}", network, {} if whole else point))
+                found.append(Candidate(network, {}, name) if whole else Candidate(network, point, f"{name},{name_of(point)}"))
         return found
 
     def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
@@ -109,12 +110,11 @@ class MNTDP(Learner):
 
     # ---- candidates in training: what they re-use is computed once ----------------------------------------------
 
-    def shared(self, batch: Batch) -> dict[tuple[int, ...], torch.Tensor]:
-        return self.library.features(batch.x, {prefix_of(c) for c in self.living})
+    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> dict[tuple[int, ...], torch.Tensor]:
+        return self.library.features(batch.x, {prefix_of(c) for c in candidates})
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
-        assert isinstance(batch.shared, dict)
-        return widened(c.network(batch.shared[prefix_of(c)]), self.head, self.task_in_training)
+        return widened(c.network(batch.shared[prefix_of(c)]), self.head, batch.learning)
 
     def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
         assert task is not None, "declared in needs"
@@ -137,7 +137,10 @@ class MNTDP(Learner):
 
     @torch.no_grad()
     def search_features(self, split: Split, trunks: set[tuple[int, ...]]) -> dict[tuple[int, ...], torch.Tensor]:
-        parts = [self.library.features(x, trunks) for x in split.x.split(AT_ONCE)]
+        parts = []
+        for x in split.x.split(AT_ONCE):
+            with once_a_shape("search", x.shape):
+                parts.append(self.library.features(x, trunks))
         return {trunk: torch.cat([part[trunk].flatten(1) for part in parts]) for trunk in trunks}
 
     # ---- what is kept ----------------------------------------------------------------------------------------------

@@ -92,8 +92,8 @@ def own_network(learner: Learner, task: int, ways: int) -> Any:
     return learner.fresh(task, head=Head("domain", ways, (tuple(range(ways)),)), **shared)
 
 
-def widened(narrow: torch.Tensor, head: Head | None, task: int) -> torch.Tensor:
+def widened(narrow: torch.Tensor, head: Head, task: int) -> torch.Tensor:
     """A task's own logits among those of the whole stream: -inf for all others."""
-    if head is None or (own := head.owned[task]) == tuple(range(head.outputs)):
+    if (own := head.owned[task]) == tuple(range(head.outputs)):
         return narrow
     return narrow.new_full((len(narrow), head.outputs), -torch.inf).index_copy(1, torch.tensor(own, device=narrow.device), narrow)

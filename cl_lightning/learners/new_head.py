@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch.nn as nn
 
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Candidate, Learner, Needs, name_of
+from cl_lightning.learners.base import Candidate, Learner, Needs
 from cl_lightning.learners.modules import own_network, widened
 
 TRUNKS = ("freeze", "finetune")
@@ -62,7 +63,7 @@ class NewHead(Learner):
         trunk, head = self.parts(task.index, len(task.head.owned[task.index]))
         if not first:
             trunk = nn.Sequential() if self.freezes else self.trunk  # a frozen trunk is nobody's to train
-        return [Candidate(name_of(point), copy.deepcopy(Whole(trunk, head, settled=not first)), point) for point in self.grid]
+        return [Candidate(copy.deepcopy(Whole(trunk, head, settled=not first)), point) for point in self.grid]
 
     def adopt(self, c: Candidate, task: Task) -> None:
         new: Any = c.network
@@ -73,13 +74,12 @@ class NewHead(Learner):
         self.heads.append(new.head)
         self.ways.append(len(task.head.owned[task.index]))
 
-    def shared(self, batch: Batch) -> torch.Tensor:
+    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> torch.Tensor:
         """Features of the frozen trunk, once for all candidates."""
         return self.trunk(batch.x) if self.freezes and len(self.heads) else batch.x
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
-        assert isinstance(batch.shared, torch.Tensor)
-        return widened(c.network(batch.shared), self.head, self.task_in_training)
+        return widened(c.network(batch.shared), self.head, batch.learning)
 
     def predicts(self, task: int) -> bool:
         return task < len(self.heads)

@@ -1,144 +1,79 @@
-"""Floating-point operations, counted once a module and shape on the ``meta`` device, where nothing is computed.
-
-Counts are those of ``torch.utils.flop_counter``: a multiplication and an addition are 2; matrix products, convolutions
-and attention count, elementwise work and normalisation do not.
-"""
+"""Floating-point operations, counted by torch's own counter while the work is done."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import torch
-import torch.nn as nn
-from torch.func import functional_call
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.flop_counter import FlopCounterMode
 
-_COUNTED: dict[tuple, int] = {}
+_open: list[Flops] = []  # the innermost last
 
 
-class Calls:
-    """Notes which modules are called while it is open: the outermost of nested ones, with the shapes they get.
+class Flops:
+    """Counts the operations of everything that runs while it is open: in modules, in functions, in backward passes.
 
-    >>> layer = nn.Linear(3, 2)
-    >>> with Calls() as calls, torch.no_grad():
-    ...     _ = layer(torch.zeros(5, 3))
-    >>> calls.total == 5 * 2 * 3 * 2
-    True
+    A multiplication and an addition are 2; matrix products, convolutions and attention count, elementwise work and
+    normalisation do not.
+
+    >>> import torch
+    >>> with Flops() as counted:
+    ...     _ = torch.zeros(5, 3) @ torch.zeros(3, 2)
+    >>> counted.total
+    60
     """
 
-    counting = False  # while operations are counted, modules are called once more: on meta, and not by the program
-
     def __init__(self) -> None:
-        self.total = 0
-        self._depth = 0
-        self._hooks: list[Any] = []
+        self.mode = FlopCounterMode(display=False)
+        self.known: dict[tuple, int] = {}  # by what ``once_a_shape`` was given
+        self._before = 0  # counted until the last pause
+        self._taken = 0
 
-    def __enter__(self) -> Calls:
-        self._hooks = [
-            register_module_forward_pre_hook(self._before),
-            register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
-        ]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
+    @property
+    def total(self) -> int:
+        return self._before + self.mode.get_total_flops()
 
     def take(self) -> int:
         """What was counted since the last ``take``."""
-        total, self.total = self.total, 0
-        return total
+        new, self._taken = self.total - self._taken, self.total
+        return new
 
-    def _before(self, module: nn.Module, arguments: tuple) -> None:
-        self._depth += not Calls.counting
+    def pause(self) -> None:
+        self._before = self.total
+        self.mode.__exit__(None, None, None)
+        self.mode.flop_counts.clear()
 
-    def _after(self, module: nn.Module, arguments: tuple, *rest: Any) -> None:
-        """``rest``: named arguments and output, or, where the module raised, None alone."""
-        if Calls.counting:
-            return
-        self._depth -= 1
-        if self._depth == 0 and len(rest) == 2:
-            named = rest[0]
-            self.total += flops_of(module, arguments, torch.is_grad_enabled(), named)
+    def go_on(self, missed: int) -> None:
+        self._before += missed
+        self.mode.__enter__()
 
+    def __enter__(self) -> Flops:
+        self.mode.__enter__()
+        _open.append(self)
+        return self
 
-def flops_of(module: nn.Module, arguments: tuple, backward: bool, named: dict[str, Any] | None = None) -> int:
-    """Operations of one call of ``module``, and of the backward pass through it to whatever requires a gradient."""
-    named = named or {}
-    tensors = list(module.named_parameters()) + list(module.named_buffers())
-    key = (
-        type(module),
-        repr(module),
-        module.training,
-        backward,
-        tuple((name, tuple(t.shape), t.requires_grad) for name, t in tensors),
-        tuple(map(signature, arguments)),
-        tuple((name, signature(value)) for name, value in named.items()),
-    )
-    if key not in _COUNTED:
-        Calls.counting = True
-        try:
-            with unobserved(module):
-                _COUNTED[key] = count(module, dict(tensors), arguments, named, backward)
-        finally:
-            Calls.counting = False
-    return _COUNTED[key]
+    def __exit__(self, *_: object) -> None:
+        _open.remove(self)
+        self.mode.__exit__(None, None, None)
 
 
 @contextmanager
-def unobserved(module: nn.Module) -> Iterator[None]:
-    """Inside, who listens to calls of parts of ``module`` hears nothing."""
-    listeners = [(part, part._forward_hooks) for part in module.modules()]
-    for part, hooks in listeners:
-        part._forward_hooks = type(hooks)()
+def once_a_shape(*key: object) -> Iterator[None]:
+    """Around one round of a loop whose rounds with equal ``key`` cost the same: the first is counted, the others add its number.
+
+    Counting makes small operations several times as slow, so that long loops of the package's own are not watched throughout.
+    """
+    if not _open or key not in _open[-1].known:
+        before = _open[-1].total if _open else 0
+        yield
+        if _open:
+            _open[-1].known[key] = _open[-1].total - before
+        return
+    counters, missed = list(_open), _open[-1].known[key]
+    for counter in reversed(counters):
+        counter.pause()
     try:
         yield
     finally:
-        for part, hooks in listeners:
-            part._forward_hooks = hooks
-
-
-def signature(value: Any) -> object:
-    return (tuple(value.shape), value.requires_grad) if isinstance(value, torch.Tensor) else repr(value)
-
-
-def count(module: nn.Module, tensors: dict[str, torch.Tensor], arguments: tuple, named: dict, backward: bool) -> int:
-    """On meta; on copies of the real tensors where the module looks at numbers or at constants that are no buffers."""
-    try:
-        state = {name: torch.empty_like(t, device="meta", requires_grad=t.requires_grad) for name, t in tensors.items()}
-        return run_counted(module, state, tuple(map(on_meta, arguments)), {k: on_meta(v) for k, v in named.items()}, backward)
-    except Exception:
-        state = {name: t.detach().clone().requires_grad_(t.requires_grad) for name, t in tensors.items()}
-        return run_counted(module, state, tuple(map(detached, arguments)), {k: detached(v) for k, v in named.items()}, backward)
-
-
-def run_counted(module: nn.Module, state: dict, arguments: tuple, named: dict, backward: bool) -> int:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward), torch.random.fork_rng(devices=[]):
-        output = functional_call(module, state, arguments, named)
-        if backward:
-            for tensor in (t for t in flat_tensors(output) if t.requires_grad):
-                tensor.sum().backward(retain_graph=True)
-    return counter.get_total_flops()
-
-
-def on_meta(value: Any) -> Any:
-    """Floating tensors without their numbers; task ids and the like stay, since modules may branch on them."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    return torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
-
-
-def detached(value: Any) -> Any:
-    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
-
-
-def flat_tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [t for item in value for t in flat_tensors(item)] if isinstance(value, list | tuple) else []
+        for counter in counters:
+            counter.go_on(missed)

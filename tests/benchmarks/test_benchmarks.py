@@ -38,6 +38,7 @@ def test_our_side_takes_as_many_mini_batches(tmp_path: Path, monkeypatch) -> Non
 
 def test_both_sides_of_mntdps_paths_train_the_same_parameters(tmp_path: Path, monkeypatch) -> None:
     from cl_lightning.engine.lockstep import LockStep
+
     from tests.benchmarks import modular
 
     trained: list[int] = []

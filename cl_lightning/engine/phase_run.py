@@ -1,0 +1,124 @@
+"""A phase in training, as plain data: what ``engine/training.py`` works on, and what a checkpoint inside the phase holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from cl_lightning.data.task import Blocks, Split, Task
+from cl_lightning.engine.costs import Meter
+from cl_lightning.engine.settings import Training
+from cl_lightning.engine.stack import Stack
+from cl_lightning.learners.base import Candidate, Learner, Phase
+from cl_lightning.metrics.costs import Costs
+from cl_lightning.randomness import Key
+
+
+@dataclass
+class Standing:
+    """How far a candidate has come. ``weights`` are its best so far; None: the latest are."""
+
+    accuracy: float | None = None  # the best on validation data
+    step: int = 0  # of the best accuracy
+    steps: int = 0  # trained
+    weights: dict[str, Tensor] | None = None
+    moments: dict[str, dict] | None = None  # of the optimizer, at the same step
+    diverged: bool = False  # its weights are no numbers any more: it cannot win
+
+    def plain(self) -> dict:
+        return {
+            "val_accuracy": self.accuracy,
+            "steps": self.steps,
+            "steps_to_best": self.steps if self.accuracy is None else self.step,
+        }
+
+
+@dataclass
+class PhaseRun:
+    """One training of a phase's candidates, or of a share of them."""
+
+    phase: Phase
+    candidates: list[Candidate]
+    task: Task
+    settings: Training
+    blocks: Blocks  # its mini-batches
+    hooks: frozenset[str]  # those that the learner has of its own
+    first_step: int = 0  # mini-batches of the whole run before this phase: what loggers go by
+    carried: dict[str, Any] = field(default_factory=dict)  # moments of the last phase
+    step: int = 0  # mini-batches taken
+    scored_at: int = -1  # step of the last scoring
+    begun: bool = False  # in this process
+    active: list[int] = field(default_factory=list)  # candidates that have not left
+    standings: list[Standing] = field(default_factory=list)
+    snapshots: list[dict[int, dict[str, Tensor]]] = field(default_factory=list)  # weights by step, for probes
+    costs: Costs = field(default_factory=Costs)
+    optimizer: Optimizer | None = None
+    stacks: bool = False  # whether to try training all as one stack
+    stack: Stack | None = None
+    seeded: tuple[tuple, int] = ((), 0)  # the last key of a hook, and its seed
+
+    def __post_init__(self) -> None:
+        self.active = list(range(len(self.candidates)))
+        self.standings = [Standing() for _ in self.candidates]
+        self.snapshots = [{} for _ in self.candidates]
+        self.meter = Meter(len(self.candidates))
+        self.parameters = [p for c in self.candidates for p in c.network.parameters()]
+
+    @property
+    def key(self) -> Key:
+        """(seed, task, phase)."""
+        return self.blocks.key
+
+    @property
+    def val(self) -> Split | None:
+        return self.task.val if self.phase.val is None else self.phase.val
+
+    @property
+    def patience(self) -> float | None:
+        return self.settings.patience if self.phase.patience is None else self.phase.patience
+
+    @property
+    def score_every(self) -> int:
+        return self.settings.score_every or self.blocks.per_epoch
+
+    @property
+    def trainable(self) -> list[int]:
+        """The active candidates that have something to train: pure re-use waits to be scored."""
+        return [i for i in self.active if self.candidates[i].parameters]
+
+    @property
+    def best_accuracy(self) -> float | None:
+        return max((s.accuracy for s in self.standings if s.accuracy is not None), default=None)
+
+    def living(self) -> list[Candidate]:
+        return [self.candidates[i] for i in self.active]
+
+    def steps_of(self, i: int) -> int:
+        """Mini-batches that an active candidate has been trained on."""
+        return self.step if self.candidates[i].parameters else 0
+
+    def log(self, learner: Learner, metrics: dict[str, Any]) -> None:
+        for logger in learner.loggers:
+            logger.log_metrics({"task": self.task.index, **metrics}, step=self.first_step + self.step)
+
+    def state(self) -> dict:
+        """Between blocks: all that is not weights, optimizer or learner."""
+        return {
+            "step": self.step,
+            "scored_at": self.scored_at,
+            "active": list(self.active),
+            "standings": [{**vars(standing)} for standing in self.standings],
+            "snapshots": self.snapshots,
+            "costs": self.costs.plain(),
+            "meter": self.meter.state(),
+        }
+
+    def restore(self, state: dict) -> None:
+        self.step, self.scored_at, self.active = state["step"], state["scored_at"], list(state["active"])
+        self.standings = [Standing(**standing) for standing in state["standings"]]
+        self.snapshots = state["snapshots"]
+        self.costs = Costs(**state["costs"])
+        self.meter.restore(state["meter"])

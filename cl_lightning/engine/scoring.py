@@ -1,0 +1,151 @@
+"""Candidates on validation data: who improved keeps a copy of its weights, who has not for long leaves."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+import torch.nn as nn
+
+from cl_lightning import faults
+from cl_lightning.engine.hooks import call, share
+from cl_lightning.engine.optimizer import moments_of
+from cl_lightning.engine.phase_run import PhaseRun, Standing
+from cl_lightning.learners.base import Learner
+
+
+def score_if_due(learner: Learner, run: PhaseRun) -> None:
+    """After every mini-batch and before the first: weights for probes are kept, and candidates scored, where they are due."""
+    settings, step = run.settings, run.step
+    if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
+        for i in run.active:
+            run.snapshots[i][step] = copy_of_weights(run.candidates[i].network, cpu=True)
+    if run.val is None or run.patience is None:
+        return
+    if step in settings.score_at or (step and step % run.score_every == 0):
+        score(learner, run)
+
+
+def score(learner: Learner, run: PhaseRun) -> None:
+    """Early stopping, for each candidate by itself. The untrained candidate counts."""
+    faults.reached("score")
+    run.scored_at = run.step
+    drop_diverged(run)
+    if not run.active:
+        return
+    with run.costs.timed("score"):
+        patience = math.inf if run.patience is None else run.patience
+        for i, accuracy in zip(list(run.active), accuracies(learner, run)):
+            standing = run.standings[i]
+            if not run.candidates[i].parameters:  # pure re-use: it will not change
+                run.standings[i] = Standing(accuracy)
+                stop(run, i)
+            elif standing.accuracy is None or accuracy > standing.accuracy:
+                weights = copy_of_weights(run.candidates[i].network)
+                run.standings[i] = Standing(accuracy, run.step, run.step, weights, kept_moments(run, i))
+            elif run.step - standing.step >= patience:
+                stop(run, i)
+        run.log(learner, {"alive": len(run.active), "best_val_accuracy": run.best_accuracy})
+
+
+@torch.no_grad()
+def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
+    """The validation accuracy of each active candidate, in evaluation mode; or what the phase's own score says."""
+    val, active = run.val, run.active
+    assert val is not None
+    right = {i: torch.zeros((), dtype=torch.int64, device=learner.device) for i in active}
+    scores = {}
+    set_mode(run, training=False)
+    with run.meter.counting("score"):
+        if run.phase.score is not None:
+            for i in active:
+                scores[i] = call(learner, run, (*run.key, run.step), "score", run.candidates[i], val)
+                run.meter.note(i)
+        else:
+            for batch in val.batches(run.settings.eval_batch_size, run.task.index):
+                batch = batch.to(learner.device)
+                batch.key = (*run.key, run.step, *batch.key)
+                if "shared" in run.hooks:
+                    share(learner, run, batch, active)
+                for i in active:
+                    logits = call(learner, run, batch.key, "logits", run.candidates[i], batch)
+                    if run.task.head.masks_test:
+                        logits = run.task.head.mask(logits, batch.task)
+                    right[i] += (logits.argmax(1) == batch.y).sum()
+                    run.meter.note(i)
+            scores = {i: right[i].item() / len(val) for i in active}
+    set_mode(run, training=True)
+    return [scores[i] for i in active]
+
+
+def set_mode(run: PhaseRun, training: bool) -> None:
+    for i in run.active:
+        run.candidates[i].network.train(training)
+
+
+def drop_diverged(run: PhaseRun) -> None:
+    """Looked for when candidates are scored: in every step it would hold up an accelerator."""
+    for i in list(run.active):
+        if not all(p.isfinite().all() for p in run.candidates[i].network.parameters()):
+            warnings.warn(
+                f"{run.candidates[i].name} is dropped after {run.step} mini-batches of task {run.task.index}: its weights are not "
+                "finite. A lower learning rate or trainer.clip may help.",
+                stacklevel=2,
+            )
+            run.standings[i].diverged = True
+            stop(run, i)
+
+
+def stop(run: PhaseRun, i: int) -> None:
+    """A candidate leaves the step; those that stay are stacked anew."""
+    unstack(run)
+    run.standings[i].steps = run.steps_of(i)
+    run.meter.leave(i)
+    run.active.remove(i)
+    for p in run.candidates[i].network.parameters():
+        p.grad = None
+
+
+def unstack(run: PhaseRun) -> None:
+    """Every network gets storage of its own again."""
+    if run.stack is not None:
+        run.stack.release()
+        run.stack = None
+
+
+def score_last(learner: Learner, run: PhaseRun) -> None:
+    """At the end of training, while Lightning still has everything on its device: whoever was not scored at this step is."""
+    unstack(run)
+    drop_diverged(run)
+    if run.val is None or not run.active or run.scored_at == run.step:
+        return
+    if run.patience is not None:
+        score(learner, run)
+        return
+    for i, accuracy in zip(run.active, accuracies(learner, run)):  # without early stopping the last weights stay
+        run.standings[i] = Standing(accuracy, run.steps_of(i), run.steps_of(i))
+
+
+def restore_best(run: PhaseRun) -> None:
+    """Every candidate gets its best weights."""
+    for i in run.active:
+        run.standings[i].steps = run.steps_of(i)
+        if run.standings[i].moments is None:
+            run.standings[i].moments = kept_moments(run, i)
+    for c, standing in zip(run.candidates, run.standings):
+        if standing.weights is not None:
+            c.network.load_state_dict(standing.weights)
+            standing.weights = None
+        c.network.eval()
+
+
+def kept_moments(run: PhaseRun, i: int) -> dict[str, dict] | None:
+    """Momentum or Adam's moments of a candidate, where the next task goes on with them."""
+    carries = run.settings.optimizer_state == "carry" and run.optimizer is not None
+    return moments_of(run.optimizer, run.candidates[i].network) if carries else None  # type: ignore[arg-type]
+
+
+def copy_of_weights(network: nn.Module, cpu: bool = False) -> dict[str, torch.Tensor]:
+    weights = network.state_dict().items()
+    return {name: value.detach().cpu().clone() if cpu else value.clone() for name, value in weights}

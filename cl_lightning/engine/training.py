@@ -1,0 +1,110 @@
+"""What happens to a mini-batch: one Lightning step, read straight down.
+
+All candidates of a phase see the same mini-batches, each as if it were alone: what it draws depends on (seed, task, phase, step, hook)
+only, no tensor is written by two of them, and each leaves with its own best weights. ``PhaseRun`` holds the data, these functions the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter, process_time
+
+import torch
+from pytorch_lightning.core.optimizer import LightningOptimizer
+from torch.nn.functional import nll_loss
+from torch.optim import Optimizer
+
+from cl_lightning import faults
+from cl_lightning.data.task import Batch, Block
+from cl_lightning.engine.hooks import call, share
+from cl_lightning.engine.phase_run import PhaseRun
+from cl_lightning.engine.scoring import score_if_due, set_mode
+from cl_lightning.engine.stack import Stack
+from cl_lightning.learners.base import Learner
+
+
+def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
+    """One Lightning step: a block of mini-batches."""
+    faults.reached("block")
+    wrapped = learner.optimizers()
+    assert isinstance(wrapped, LightningOptimizer)
+    with training_time(run):
+        if not run.begun:
+            run.begun = True
+            set_mode(run, training=True)
+            if run.step == 0:
+                score_if_due(learner, run)
+        for batch in block.batches:
+            if not run.active:
+                break
+            train_batch(learner, run, batch, wrapped.optimizer)
+            run.step += 1
+            score_if_due(learner, run)
+    wrapped._on_before_step()  # Lightning counts a step of its own, of a block:
+    wrapped._on_after_step()  # its public way would be optimizer.step() through the wrapper
+    if not run.active:
+        learner.trainer.should_stop = True
+
+
+def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimizer) -> None:
+    """One mini-batch: every candidate that has something to train takes a step."""
+    lent, living = len(batch), run.trainable
+    candidates = [run.candidates[i] for i in living]
+    if "extend" in run.hooks:
+        with run.meter.counting("extend", batch.x.shape):
+            batch = call(learner, run, batch.key, "extend", batch)
+            run.meter.note_common(living)
+    for p in run.parameters:
+        p.grad = None  # None, not 0: who has left or has no share in this batch is neither stepped nor decayed
+    with run.meter.counting("batch", batch.x.shape):
+        if "shared" in run.hooks:
+            share(learner, run, batch, living)
+        gradients(learner, run, living, batch)
+        if "after_backward" in run.hooks:
+            for i, c in zip(living, candidates):
+                call(learner, run, batch.key, "after_backward", c, batch)
+                run.meter.note(i)
+        if run.settings.clip is not None:
+            for c in candidates:
+                torch.nn.utils.clip_grad_norm_(c.network.parameters(), run.settings.clip)
+        optimizer.step()
+        if "after_step" in run.hooks:
+            for i, c in zip(living, candidates):
+                call(learner, run, batch.key, "after_step", c, batch)
+                run.meter.note(i)
+    run.costs.examples += lent
+    run.costs.replayed += len(batch) - lent
+    run.costs.candidate_examples += lent * len(living)
+
+
+def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) -> None:
+    """Loss and backward pass of each candidate, or of all at once where a stack has the very same bits."""
+    logs = run.settings.log_every > 0 and run.step % run.settings.log_every == 0
+    masked = partial(learner.masked, batch=batch)
+    if run.stack is not None and run.stack.agreed.get(batch.x.shape):
+        log_p = run.stack.learn_from(batch.x, batch.y, masked)
+        if logs:
+            run.log(learner, {f"loss/{run.candidates[i].name}": nll_loss(log_p[k], batch.y).item() for k, i in enumerate(living)})
+        return
+    for i in living:
+        loss = call(learner, run, batch.key, "loss", run.candidates[i], batch)
+        if loss.requires_grad:
+            loss.backward()
+        if logs:
+            run.log(learner, {f"loss/{run.candidates[i].name}": loss.item()})
+        run.meter.note(i)
+    if run.stacks and (run.stack is None or batch.x.shape not in run.stack.agreed):
+        run.stack = run.stack or Stack([run.candidates[i] for i in living])
+        run.stack.prove(batch.x, batch.y, masked)
+        run.meter.forget()
+
+
+@contextmanager
+def training_time(run: PhaseRun) -> Iterator[None]:
+    """Seconds of training are those of a block without its scoring; the processor's are of both."""
+    began, began_cpu, scored = perf_counter(), process_time(), run.costs.seconds.get("score", 0.0)
+    yield
+    run.costs.spend("train", perf_counter() - began - (run.costs.seconds.get("score", 0.0) - scored))
+    run.costs.spend("cpu", process_time() - began_cpu)
