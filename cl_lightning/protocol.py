@@ -80,17 +80,12 @@ def told(name: str, error: Exception) -> str:
     return "\n".join([*lines, "What was computed is kept. debug.traceback=true shows all calls."])
 
 
-def not_for_learners(split: str, task: int | None = None) -> None:
+def not_for_learners(split: str, task: int) -> None:
     """Streams make examples for the data module and the evaluator, not for a learner that found its way to one."""
-    if _running and split == "test":
-        raise ProtocolError(
-            f"the test data of task {task} were asked for.",
-            "Only the evaluator sees test data. Choose by task.val; the evaluator reports.",
-        )
     if _running:
         raise ProtocolError(
-            "the pool of all images was asked for." if task is None else f"the data of task {task} were asked for from the stream.",
-            "Use the task that was handed to the hook; keep what you need of past tasks in self.memory, where it is counted.",
+            f"the {split} data of task {task} were asked for from the stream.",
+            "Use the task that was handed to the hook and choose by task.val; keep what you need of past tasks in self.memory.",
         )
 
 

@@ -213,7 +213,7 @@ RANGES: dict[str, Range] = {
     "trainer.evaluate": one_of("all", "seen", "final"),
     "trainer.precision": one_of(32, "32", "bf16-mixed"),  # 16-mixed would have one loss scaler for all candidates
     "trainer.accelerator": one_of("cpu", "gpu", "cuda", "mps", "auto"),
-    "trainer.threads": whole(1),
+    "trainer.threads": Range("a whole number from 1 to 1024", lambda value: is_whole(value) and 1 <= value <= 1024),
     "trainer.checkpoint_minutes": NOT_NEGATIVE,
     "trainer.log_every": whole(0),
     "trainer.lightning": MAPPING,

@@ -7,13 +7,14 @@ import torch
 
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.learners import Finetune, Independent, Needs
-from cl_lightning.protocol import ProtocolError
+from cl_lightning.metrics.costs import held_bytes
+from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys
 from tests.toys import builder, learn
 
 
 def make(cls) -> Finetune:
-    return cls(build=builder(toys.stream()), seed=0)
+    return cls(build=builder(toys.stream()), head=toys.stream().head, seed=0)
 
 
 class KeepsTheTask(Finetune):
@@ -90,7 +91,7 @@ class CopiesToMemory(Finetune):
 
 def test_copies_in_memory_are_allowed_and_counted() -> None:
     learner = learn(make(CopiesToMemory), toys.stream()).learner
-    assert learner.held()["memory.images"] == 4 * 36 * 4
+    assert held_bytes(learner)["memory.images"] == 4 * 36 * 4
 
 
 class FindsTestData(Finetune):
@@ -113,13 +114,13 @@ class FindsThePool(Finetune):
 
 
 def test_the_pool_of_all_images_is_closed_too() -> None:
-    with pytest.raises(ProtocolError, match=r"FindsThePool\.training: the pool of all images was asked for"):
+    with pytest.raises(ProtocolError, match=r"FindsThePool\.loss: the pool of all images was asked for"):
         learn(make(FindsThePool), toys.stream())
 
 
 @pytest.mark.parametrize(("cls", "what"), [(FindsTestData, "test data of task 2"), (FindsTheFuture, "data of task 2")])
 def test_the_way_through_the_stream_is_closed_while_a_learner_runs(cls, what: str) -> None:
-    with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.training: the {what}"):
+    with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.loss: the {what}"):
         learn(make(cls), toys.stream())
 
 
@@ -141,8 +142,8 @@ class FailsAnyway(Finetune):
         raise ZeroDivisionError("its own fault")
 
 
-def test_other_errors_of_a_learner_stay_what_they_are() -> None:
-    with pytest.raises(ZeroDivisionError, match="its own fault"):
+def test_other_errors_of_a_learner_are_told_as_its_own_with_their_place() -> None:
+    with pytest.raises(LearnerError, match=r"FailsAnyway.forward raised ZeroDivisionError: its own fault\nat .*test_protocol.py, line \d+"):
         learn(make(FailsAnyway), toys.stream())
 
 

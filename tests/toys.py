@@ -20,7 +20,7 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.streams import permuted
 from cl_lightning.data.task import Split
-from cl_lightning.engine.phases import Engine
+from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
@@ -59,7 +59,7 @@ class Learned:
     learner: Learner
     journal: Journal
     matrix: list[list[float | None]]
-    engine: Engine
+    engine: Phases
 
     @property
     def weights(self) -> torch.Tensor:
@@ -88,7 +88,7 @@ def learn(
     settings = settings or training()
     journal = Journal(folder or Path(tempfile.mkdtemp()))
     data = StreamDataModule(s, passes=settings.max_epochs if settings.single_pass else None)
-    engine = Engine(data, journal, settings, callbacks=callbacks)
+    engine = Phases(data, journal, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
     matrix = [evaluator.row(learner, 0)]
     for index in range(len(s) if tasks is None else tasks):
@@ -108,7 +108,7 @@ class Coreset(Finetune):
     def predictors(self, seen):
         copied = copy.deepcopy(self)
         if self.memory:
-            best = yield Phase([Candidate("copy", copied.network)], train=Split(*self.memory.values()), epochs=2)
+            best = yield Phase([Candidate(copied.network, name="copy")], train=Split(*self.memory.values()), epochs=2)
             copied.network = best.candidate.network
         return {"": copied}
 

@@ -23,7 +23,6 @@ from filelock import FileLock
 
 from cl_lightning.data.sizes import all_fit
 from cl_lightning.errors import Refusal
-from cl_lightning.protocol import not_for_learners
 
 SPLITS = ("train", "test")
 ARRAYS = tuple(f"{split}_{part}" for split in SPLITS for part in "xy")
@@ -42,34 +41,19 @@ class Source(Protocol):
 
 
 class Pool:
-    """All images of one split of a source: x (n, channels, height, width) bytes, y (n,) class numbers. Closed to learners."""
+    """All images of one split of a source: x (n, channels, height, width) bytes, y (n,) class numbers."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        self._parts = (x, y)
+        self.x, self.y = x, y
 
     @property
     def shape(self) -> torch.Size:
-        """Of an image: no secret."""
-        return self._parts[0].shape[1:]
-
-    @property
-    def x(self) -> torch.Tensor:
-        not_for_learners("pool")
-        return self._parts[0]
-
-    @property
-    def y(self) -> torch.Tensor:
-        not_for_learners("pool")
-        return self._parts[1]
-
-    @property
-    def by_class(self) -> dict[int, torch.Tensor]:
-        """The rows of each class that has any, in their own order."""
-        not_for_learners("pool")
-        return self._by_class
+        """Of an image."""
+        return self.x.shape[1:]
 
     @cached_property
-    def _by_class(self) -> dict[int, torch.Tensor]:
+    def by_class(self) -> dict[int, torch.Tensor]:
+        """The rows of each class that has any, in their own order."""
         order = self.y.argsort(stable=True)
         present, counts = self.y.unique(return_counts=True)
         return dict(zip(present.tolist(), order.split(counts.tolist())))

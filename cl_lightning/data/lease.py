@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import gc
-from collections import deque
 from collections.abc import Iterator
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import Module
 
 from cl_lightning.protocol import ProtocolError
 
+DEPTH = 6  # attributes and containers within each other that are looked through
+
 
 class Lease:
-    """Weak references to storages that were lent. Storages are never resized: that would crash whoever kept one."""
+    """Weak references to the storages of lent splits. Storages are never resized: that would crash whoever kept one."""
 
     def __init__(self) -> None:
-        self._lent: list[StorageWeakRef] = []
-        self._tidy_at = 64
+        self._lent: list[tuple[StorageWeakRef, range]] = []  # and where in memory each lies
 
     def watch(self, *tensors: Tensor) -> None:
-        self._lent += [StorageWeakRef(tensor.untyped_storage()) for tensor in tensors]
-        if len(self._lent) > self._tidy_at:
-            self._lent = [reference for reference in self._lent if not reference.expired()]
-            self._tidy_at = 2 * len(self._lent) + 64
+        for storage in (tensor.untyped_storage() for tensor in tensors):
+            self._lent.append((StorageWeakRef(storage), range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())))
 
     def end(self, learner: object) -> None:
         """Raise if a tensor lives that shares storage with what was lent, naming the attribute that holds it."""
@@ -35,41 +34,71 @@ class Lease:
         kept = self._kept()
         if not kept:
             return
-        names = sorted({name for name, tensor in tensors_of(learner) if StorageWeakRef(tensor.untyped_storage()).cdata in kept})
-        where = ", ".join(names) or "something outside of the learner"
+        names = [name for name, held in held_by(learner) if any(address_of(held) in place for place in kept)]
+        where = ", ".join(sorted(set(names))) or "something outside of the learner"
         raise ProtocolError(
             f"the data of a task were closed, but {where} still holds a tensor that shares memory with them.",
             "Store a copy, in self.memory where it is counted: self.memory['x'] = task.train.x[:10].clone()",
         )
 
-    def _kept(self) -> set[int]:
-        return {reference.cdata for reference in self._lent if not reference.expired()}
+    def _kept(self) -> list[range]:
+        return [place for reference, place in self._lent if not reference.expired()]
 
 
-def tensors_of(holder: object, name: str = "self", depth: int = 6, seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """All tensors and arrays that can be reached through attributes and plain containers, with their names; in modules, at any depth."""
+def address_of(held: Tensor | np.ndarray) -> int:
+    return held.data_ptr() if isinstance(held, Tensor) else held.ctypes.data
+
+
+def held_by(holder: object, name: str = "self", depth: int = DEPTH, seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
+    """All tensors and arrays that can be reached through attributes, plain containers and closures, with their names."""
     seen = set() if seen is None else seen
     if id(holder) in seen or depth < 0:
         return
     seen.add(id(holder))
-    if isinstance(holder, Tensor):
+    if isinstance(holder, Tensor | np.ndarray):
         yield name, holder
         return
-    if isinstance(holder, np.ndarray):
-        if holder.dtype.kind in "iuf" and holder.dtype != np.uint16:
-            yield name, torch.from_numpy(np.ascontiguousarray(holder))
-        return
-    parts: list[tuple[str, Any]] = []
-    if isinstance(holder, torch.nn.Module):
-        for key, module in holder._modules.items():
-            yield from tensors_of(module, f"{name}.{key}", depth, seen)
+    for part, value in parts_of(holder, name):
+        yield from held_by(value, part, depth - (not isinstance(holder, Module)), seen)
+
+
+def parts_of(holder: object, name: str) -> list[tuple[str, Any]]:
     if isinstance(holder, dict):
-        parts = [(f"{name}[{key!r}]", value) for key, value in holder.items()]
-    elif isinstance(holder, list | tuple | set | frozenset | deque):
-        parts = [(f"{name}[{i}]", value) for i, value in enumerate(holder)]
-    elif hasattr(holder, "__dict__") and not isinstance(holder, type):
-        parts = [(f"{name}.{key}", value) for key, value in vars(holder).items()]
-        if isinstance(holder, torch.nn.Module):
-            parts = [(f"{name}.{key}", value) for key, value in (*holder._parameters.items(), *holder._buffers.items())] + parts
-    for part, value in parts:
-        yield from tensors_of(value, part, depth - 1, seen)
+        return [(f"{name}[{key!r}]", value) for key, value in holder.items()]
+    if isinstance(holder, FunctionType):
+        return [(name, part) for part in (*(holder.__closure__ or ()), *(holder.__defaults__ or ()))]
+    if isinstance(holder, CellType):
+        return [(name, holder.cell_contents)] if holder != CellType() else []
+    if isinstance(holder, Module):
+        own = {**holder._parameters, **holder._buffers, **holder._modules}
+        return [(f"{name}.{key}", value) for key, value in {**vars(holder), **own}.items() if key not in ("_parameters", "_buffers", "_modules")]
+    if hasattr(holder, "__dict__") and not isinstance(holder, type):
+        return [(f"{name}.{key}", value) for key, value in vars(holder).items()]
+    try:
+        return [(f"{name}[{i}]", value) for i, value in enumerate(holder)] if not isinstance(holder, str | bytes) else []  # type: ignore[arg-type]
+    except TypeError:
+        return []
+
+
+def unsaved(learner: Any) -> dict[str, tuple[int, int]]:
+    """Tensors and arrays in attributes of a learner's own that no checkpoint holds: by name, which object it is and how often it was
+    written to."""
+    saved = {tensor.untyped_storage()._cdata for _, tensor in held_by([*learner.parameters(), *learner.buffers(), learner.memory])}
+    own = {key: value for key, value in vars(learner).items() if key not in learner.of_base}
+    found = {}
+    for name, held in held_by(own, ""):
+        if isinstance(held, Tensor) and held.numel() and held.untyped_storage()._cdata not in saved:
+            found["self." + name.removeprefix("['").replace("']", "", 1)] = (id(held), held._version)
+        elif isinstance(held, np.ndarray) and held.size:
+            found["self." + name.removeprefix("['").replace("']", "", 1)] = (id(held), hash(held.tobytes()))
+    return found
+
+
+def check_saved(learner: object, at_start: dict[str, tuple[int, int]]) -> None:
+    """At a task's boundary: refuse a learner that keeps tensors where a restart would not find them."""
+    lost = sorted(name for name, what in unsaved(learner).items() if at_start.get(name) != what)
+    if lost:
+        raise ProtocolError(
+            f"{type(learner).__name__} keeps a tensor in {', '.join(lost)}, which no checkpoint holds: after a restart it would be gone.",
+            "Keep it in self.memory, where it is saved and counted, or set it to None in on_task_end.",
+        )

@@ -24,7 +24,6 @@ class StreamDataModule(pl.LightningDataModule):
         self.stream, self.passes = stream, passes  # in a single pass: how often each example may be seen
         self.task: Task | None = None
         self.blocks: Blocks | None = None
-        self._lease = Lease()
         self._black = torch.empty(0)  # (tasks, channels) what black pixels are there
 
     def __len__(self) -> int:
@@ -38,7 +37,7 @@ class StreamDataModule(pl.LightningDataModule):
         """
         if self.task is not None:
             raise RuntimeError(f"task {self.task.index} is still open; close it before opening task {index}")
-        lease = self._lease = Lease()
+        lease = Lease()
         *earlier, task = (self.stream.task(i, lease=lease) for i in range(0 if past else index, index + 1))
         self.task = replace(task, past=tuple(earlier))
         try:
@@ -97,6 +96,4 @@ class StreamDataModule(pl.LightningDataModule):
 
     def augmented(self, batch: Batch) -> Batch:
         black = self._black.to(batch.x.device)[batch.task]
-        x = self.stream.show.augmented(batch.x, black, batch.rng("augment"))
-        self._lease.watch(x)
-        return replace(batch, x=x)
+        return replace(batch, x=self.stream.show.augmented(batch.x, black, batch.rng("augment")))

@@ -64,7 +64,6 @@ class Stream:
         return shape_of(self.show, self.sources[0])
 
     def recipe(self, index: int) -> Recipe:
-        not_for_learners("train", index)
         return self.make(index)
 
     def images(self, recipe: Recipe) -> Images:
@@ -74,7 +73,7 @@ class Stream:
 
     def task(self, index: int, past: tuple[Task, ...] = (), lease: Lease | None = None) -> Task:
         """A task with its training and validation examples: for the data module, which lends them."""
-        not_for_learners("train", index)
+        not_for_learners("training", index)
         recipe = self.recipe(index)
         pool = self.images(recipe).train
         train, val = self.split(index, pool, recipe.train, lease), self.split(index, pool, recipe.val, lease, self.show.val_copies)
@@ -124,7 +123,6 @@ class Stream:
 
     def statistics(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and deviation of each channel over the task's training images: what all its images are normalised by, whenever."""
-        not_for_learners("train", index)
         if index not in self._statistics:
             recipe = self.recipe(index)
             self._statistics[index] = statistics(self.plain(recipe, self.images(recipe).train.x[recipe.train]))

@@ -70,7 +70,6 @@ class Split:
     def __init__(self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor, lease: Lease | None = None) -> None:
         self._parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = (x, y, task)
         self._length = len(y)
-        self._lease = lease
         if lease is not None:
             lease.watch(x, y, task)
 
@@ -107,11 +106,8 @@ class Split:
         self._parts = None
 
     def gather(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Copies of some rows: x, y, task. They are lent no longer than the rest."""
-        taken = tuple(part.index_select(0, rows) for part in self.parts)
-        if self._lease is not None:
-            self._lease.watch(*taken)
-        return taken
+        """Copies of some rows: x, y, task."""
+        return tuple(part.index_select(0, rows) for part in self.parts)
 
     @classmethod
     def union(cls, splits: Sequence[Split]) -> Split:

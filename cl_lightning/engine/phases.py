@@ -259,7 +259,7 @@ class Phases:
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
         run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
         learner.phase_run = run
-        if not run.parameters:  # pure re-use of what is there
+        if not run.trainable:  # pure re-use of what is there
             score_if_due(learner, run)
             score_last(learner, run)
         else:

@@ -8,25 +8,7 @@ from dataclasses import dataclass, field
 from cl_lightning.errors import Refusal
 from cl_lightning.ranges import check_value
 
-REFUSED = {
-    "precision": "set trainer.precision (32 or bf16-mixed): 16-mixed has one loss scaler for all candidates",
-    "gradient_clip_val": "set trainer.clip: the engine clips each candidate's own gradient norm",
-    "gradient_clip_algorithm": "set trainer.clip: the engine clips each candidate's own gradient norm",
-    "accumulate_grad_batches": "set trainer.batch_size: a Lightning step is a block of mini-batches, each with a step of its own",
-    "limit_val_batches": "the engine scores candidates itself; lower stream.n_val",
-    "val_check_interval": "set trainer.score_every: the engine scores candidates itself",
-    "check_val_every_n_epoch": "set trainer.score_every: the engine scores candidates itself",
-    "max_epochs": "set trainer.max_epochs: each phase is one pass of Lightning's loop",
-    "max_steps": "set trainer.max_steps, in mini-batches: Lightning's steps are blocks",
-    "enable_checkpointing": "the run's journal keeps checkpoints",
-    "accelerator": "set trainer.accelerator",
-    "num_sanity_val_steps": "the engine scores candidates itself",
-    "enable_progress_bar": "set progress: one line shows stream, task and candidates",
-    "enable_model_summary": "a phase trains several networks; results.json has their costs",
-    "devices": "one device a run for now",
-    "logger": "choose a logger with logger=csv, wandb or none",
-    "callbacks": "list callbacks under trainer.callbacks",
-}
+LIGHTNINGS = ("profiler", "detect_anomaly", "deterministic", "benchmark")  # what may be passed on to its Trainer
 
 
 @dataclass(frozen=True)
@@ -73,5 +55,8 @@ class Training:
             raise Refusal("trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0.")
         if self.single_pass and self.patience is not None:
             raise Refusal("trainer.single_pass has no validation data to stop by. Set trainer.patience=null, or trainer=single_pass.")
-        for key in sorted(set(self.lightning) & set(REFUSED)):
-            raise Refusal(f"trainer.lightning.{key} would work against the engine; {REFUSED[key]}.")
+        for key in sorted(set(self.lightning) - set(LIGHTNINGS)):
+            raise Refusal(
+                f"trainer.lightning.{key} is not passed on: the engine trains several candidates in one Lightning step and has keys of its "
+                f"own under trainer for precision, clipping, stopping and devices. Lightning gets {', '.join(LIGHTNINGS)}."
+            )

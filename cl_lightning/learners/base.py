@@ -92,7 +92,7 @@ class Learner(pl.LightningModule):
 
     needs = Needs()
     tunes: tuple[str, ...] = ()  # hyper-parameters of its own that a grid may name, besides the optimizer's
-    forgets = True  # False: declares that predictions for a task never change once it is learned; the evaluator checks that, and saves time
+    frozen_predictions = False  # True: predictions for a task never change once it is learned; checked at the end, and saves time
     automatic_optimization = False
 
     def __init__(self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0) -> None:
@@ -103,6 +103,7 @@ class Learner(pl.LightningModule):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
         self.phase_run: PhaseRun | None = None  # what is being trained: the one attribute that is written from outside
+        self.of_base = frozenset(vars(self)) | {"of_base"}  # attributes that every learner has
 
     # ---- what papers are about -------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ class Independent(Learner):
     """
 
     needs = Needs(task_id_at_test=True)
-    forgets = False
+    frozen_predictions = True
     tunes = ("start",)
 
     def __init__(self, *, start: str = "random", split_width: bool = False, **base: Any) -> None:

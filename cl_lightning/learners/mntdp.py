@@ -37,7 +37,7 @@ class MNTDP(Learner):
     """
 
     needs = Needs(task_id_at_test=True)
-    forgets = False
+    frozen_predictions = True
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ class NewHead(Learner):
         if trunk not in TRUNKS:
             raise Refusal(f"learner.trunk={trunk} must be one of {', '.join(TRUNKS)}.")
         self.freezes = trunk == "freeze"
-        self.forgets = not self.freezes
+        self.frozen_predictions = self.freezes
         self.trunk, _ = self.parts(0, 1)
         self.network, self.heads = None, nn.ModuleList()
         self.ways: list[int] = []

@@ -9,7 +9,7 @@ import torch.nn as nn
 
 from cl_lightning.backbones import CONV, LWTA, MLP, AlexNet, ResNet, ResNet18
 from cl_lightning.data.task import Head
-from cl_lightning.metrics.flops import flops_of
+from cl_lightning.metrics.flops import Flops
 
 TEN = Head("domain", 10, (tuple(range(10)),) * 20)
 PAIRS = Head("multi_train_test", 6, ((0, 1), (2, 3), (4, 5)))
@@ -40,8 +40,9 @@ def buffers(module: nn.Module) -> int:
 
 def macs(module: nn.Module, *shape: int) -> int:
     """Multiplications with an addition that one example of this shape takes."""
-    with torch.no_grad():
-        return flops_of(module.eval(), (torch.empty(1, *shape, device="meta"),), backward=False) // 2
+    with torch.no_grad(), Flops() as counted:
+        module.eval()(torch.empty(1, *shape, device="meta"))
+    return counted.total // 2
 
 
 def on_meta(make, *arguments, **options) -> nn.Module:

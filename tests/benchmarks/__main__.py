@@ -23,7 +23,7 @@ import torch.nn as nn
 
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Task
-from cl_lightning.engine.phases import Engine, InsideCheckpoints
+from cl_lightning.engine.phases import InsideCheckpoints, Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
@@ -121,7 +121,7 @@ def evaluation(repeats: int) -> Row:
     stream = Mock(head=Head("domain", 10, HEAD.owned * tasks), test=lambda task: split)
     stream.__len__ = lambda self: tasks
     evaluator = Evaluator(stream, Training(), torch.device("cpu"), Grants())
-    learner, network = Finetune(partial(MLP, (1, 28, 28), HEAD, (100, 100))), bare.mlp()
+    learner, network = Finetune(partial(MLP, (1, 28, 28), sizes=(100, 100)), HEAD), bare.mlp()
 
     def loop() -> None:
         for _ in range(tasks):
@@ -163,14 +163,14 @@ def checkpoint(repeats: int) -> Row:
 
         return inside
 
-    split, build = examples(10 * (repeats + 1)), partial(MLP, (1, 28, 28), HEAD, (5000, 4200))
-    learner = Finetune(build)
+    split, build = examples(10 * (repeats + 1)), partial(MLP, (1, 28, 28), sizes=(5000, 4200))
+    learner = Finetune(build, HEAD)
     learner.network = nn.Module()  # one copy: the candidate's
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
-    candidates = [Candidate("", build())]
+    candidates = [Candidate(build(head=HEAD))]
     with tempfile.TemporaryDirectory() as folder:
         settings = Training(batch_size=10, optimizer="sgd", block=1, checkpoint_minutes=0, stack=False)
-        engine = Engine(StreamDataModule(NO_STREAM), Journal(Path(folder)), settings)
+        engine = Phases(StreamDataModule(NO_STREAM), Journal(Path(folder)), settings)
         saving = clocked(InsideCheckpoints.on_train_batch_end, held_up, before=engine.journal.settle)  # nothing left of the one before
         with patch.object(InsideCheckpoints, "on_train_batch_end", saving), patch.object(torch, "save", clocked(torch.save, written)):
             engine.fit(learner, Phase(candidates), candidates, task, {"where": "benchmark", "index": 0, "first": 0}, {})

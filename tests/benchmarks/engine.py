@@ -15,7 +15,7 @@ from cl_lightning.backbones import MLP, Backbone, ResNet
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.show import PLAIN
 from cl_lightning.data.task import Head, Split, Task
-from cl_lightning.engine.phases import Engine
+from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.journal import Journal
 from cl_lightning.learners import Finetune, Phase
@@ -32,22 +32,22 @@ def examples(n: int, seed: int = 0, shape: Sequence[int] = (1, 28, 28)) -> Split
     return Split(x, torch.randint(10, (n,), generator=generator), torch.zeros(n, dtype=torch.int64))
 
 
-def an_mlp() -> Backbone:
-    return MLP((1, 28, 28), HEAD, (100, 100))
+def an_mlp(head: Head = HEAD) -> Backbone:
+    return MLP((1, 28, 28), head, (100, 100))
 
 
-def a_resnet(channels_last: bool = True) -> Backbone:
-    return ResNet((3, 32, 32), HEAD, width=16, channels_last=channels_last)
+def a_resnet(channels_last: bool = True, head: Head = HEAD) -> Backbone:
+    return ResNet((3, 32, 32), head, width=16, channels_last=channels_last)
 
 
 def lock_step(split: Split, candidates: int, folder: Path, build: Callable[[], Backbone] = an_mlp, **settings) -> None:
     """Train so many finetune candidates on one task, through Lightning."""
     training = Training(**settings)
-    learner = Finetune(build, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
+    learner = Finetune(build, HEAD, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
-    engine = Engine(StreamDataModule(NO_STREAM), Journal(folder), training)
+    engine = Phases(StreamDataModule(NO_STREAM), Journal(folder), training)
     found = learner.candidates(task)
-    engine.fit(learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {}).finish()
+    engine.fit(learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {})
 
 
 def interleaved(ours: Callable[[], object], *theirs: Callable[[], object], repeats: int = 7) -> list[float]:

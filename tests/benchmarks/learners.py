@@ -14,7 +14,7 @@ import torch
 
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split, Task
-from cl_lightning.engine.phases import Engine
+from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.journal import Journal
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Learner, Phase
@@ -29,16 +29,15 @@ def single_pass(learner: Learner, split: Split) -> None:
     """Train on a task in batches of 10, as GEM's continuum does."""
     task = Task(PAST, PAST + 1, "benchmark", tuple("0123456789"), HEAD, split)
     settings = Training(batch_size=10, optimizer="sgd", lr=0.1)
-    c = Candidate("", learner.fresh(0))
+    c = Candidate(learner.fresh(0))
     with tempfile.TemporaryDirectory() as folder:
-        engine = Engine(StreamDataModule([0]), Journal(Path(folder)), settings)  # type: ignore[arg-type]
-        engine.fit(learner, Phase([c]), [c], task, {"where": "benchmark", "index": 0, "first": 0}, {}).finish()
+        engine = Phases(StreamDataModule([0]), Journal(Path(folder)), settings)  # type: ignore[arg-type]
+        engine.fit(learner, Phase([c]), [c], task, {"where": "benchmark", "index": 0, "first": 0}, {})
 
 
 def with_memories(cls: type[Learner], **options: Any) -> Learner:
     """After 19 tasks."""
-    learner = cls(build=partial(MLP, (1, 28, 28), HEAD, (100, 100), init="glorot"), **options)
-    learner.head = HEAD
+    learner = cls(build=partial(MLP, (1, 28, 28), sizes=(100, 100), init="glorot"), head=HEAD, **options)
     for index in range(PAST):
         old = examples(max(MEMORIES, 300), seed=index + 1)
         learner.on_task_end(Task(index, PAST + 1, "benchmark", tuple("0123456789"), HEAD, old))
@@ -46,7 +45,7 @@ def with_memories(cls: type[Learner], **options: Any) -> Learner:
 
 
 def finetune() -> Learner:
-    return Finetune(build=partial(MLP, (1, 28, 28), HEAD, (100, 100), init="glorot"))
+    return Finetune(build=partial(MLP, (1, 28, 28), sizes=(100, 100), init="glorot"), head=HEAD)
 
 
 def gem_sides(n: int, **options: Any) -> tuple[Callable[[], None], Callable[[], None]]:

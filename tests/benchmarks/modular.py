@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from cl_lightning.backbones import ResNet
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split, Task
-from cl_lightning.engine.phases import Engine
+from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.journal import Journal
 from cl_lightning.learners import MNTDP, Phase
@@ -29,8 +29,7 @@ SHARED = 7 / 12  # of past tasks that brought no modules but a head: the publish
 def searching(past: int, n_train: int, n_val: int) -> Callable[[], list[float]]:
     """The search for the nearest of ``past`` tasks."""
     train, val = (examples(n, shape=SHAPE, seed=seed) for seed, n in enumerate((n_train, n_val)))
-    learner = MNTDP(build=network(16), searched=1000)
-    learner.head = HEAD
+    learner = MNTDP(build=network(16), head=HEAD, searched=1000)
     for index in range(past):
         trunks = round(past * (1 - SHARED))
         prefix = () if index < trunks else learner.library.paths[index % trunks][:-1]
@@ -40,7 +39,7 @@ def searching(past: int, n_train: int, n_val: int) -> Callable[[], list[float]]:
 
 
 def network(width: int) -> Callable[..., ResNet]:
-    return partial(ResNet, input_shape=SHAPE, head=HEAD, width=width, channels_last=True)
+    return partial(ResNet, input_shape=SHAPE, width=width, channels_last=True)
 
 
 def training(
@@ -58,15 +57,14 @@ def training(
     task = Task(0, 2, "benchmark", tuple("0123456789"), HEAD, split, val)
 
     def train() -> None:
-        learner = MNTDP(build=network(width), grid=grid)
-        learner.head = HEAD
+        learner = MNTDP(build=network(width), head=HEAD, grid=grid)
         learner.adopt(learner.paths_from([], task)[0], task)
         found = learner.paths_from([0], task)
         scoring = {"patience": math.inf, "score_at": (), "score_every": score_every or steps} if val else {}
         settings = Training(batch_size=batch_size, precision=precision, eval_batch_size=125, **scoring)
-        Engine(StreamDataModule(NO_STREAM), Journal(folder), settings).fit(
+        Phases(StreamDataModule(NO_STREAM), Journal(folder), settings).fit(
             learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {}
-        ).finish()
+        )
 
     return train
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from cl_lightning.engine import training
 from tests.benchmarks import bare
 from tests.benchmarks.engine import examples, interleaved, lock_step
 
@@ -28,27 +29,23 @@ def test_the_bare_loop_learns() -> None:
 
 def test_our_side_takes_as_many_mini_batches(tmp_path: Path, monkeypatch) -> None:
     taken = []
-    from cl_lightning.engine.lockstep import LockStep
-
-    original = LockStep.take
-    monkeypatch.setattr(LockStep, "take", lambda self, *args: (taken.append(len(self.alive)), original(self, *args)))
+    original = training.train_batch
+    monkeypatch.setattr(training, "train_batch", lambda learner, run, *args: (taken.append(len(run.active)), original(learner, run, *args)))
     lock_step(examples(100), 8, tmp_path, max_epochs=2, batch_size=10)
     assert taken == [8] * 20
 
 
 def test_both_sides_of_mntdps_paths_train_the_same_parameters(tmp_path: Path, monkeypatch) -> None:
-    from cl_lightning.engine.lockstep import LockStep
-
     from tests.benchmarks import modular
 
     trained: list[int] = []
-    original = LockStep.take
+    original = training.train_batch
 
-    def take(self: LockStep, *args) -> None:
-        trained.extend(sum(p.numel() for p in self.candidates[i].parameters) for i in self.in_training)
-        original(self, *args)
+    def take(learner, run, *args) -> None:
+        trained.extend(sum(p.numel() for p in run.candidates[i].parameters) for i in run.trainable)
+        original(learner, run, *args)
 
-    monkeypatch.setattr(LockStep, "take", take)
+    monkeypatch.setattr(training, "train_batch", take)
     modular.training(tmp_path, 4, [{"lr": 0.1}, {"lr": 0.2}], steps=1, batch_size=4)()
     one_after_another = [sum(p.numel() for p in modular.bare_path(4, reused)[1]) for reused in range(7)]
     assert sorted(trained) == sorted(2 * one_after_another)
@@ -81,7 +78,7 @@ def test_both_sides_of_gem_take_the_same_step() -> None:
     for p, q in zip(ours.parameters(), network.parameters()):
         q.data.copy_(p.data)
     memories = [(learner.memory["x"][k], learner.memory["y"][k]) for k in range(19)]
-    c = Candidate("", ours)
+    c = Candidate(ours)
     learner.loss(c, batch).backward()
     learner.after_backward(c, batch)
     torch.optim.SGD(ours.parameters(), lr=0.1).step()

@@ -211,7 +211,7 @@ def test_a_learner_that_found_its_way_to_the_stream_learns_nothing_from_it() -> 
 
     s = toys.stream(show=Show(normalise=True))
     s.statistics(2), s.sources[0].test.by_class, s.recipe(2)
-    with running(Finetune(build=toys.builder(s)), "on_task_start"):
+    with running(Finetune(build=toys.builder(s), head=s.head), "on_task_start"):
         for look in (lambda: s.statistics(2), lambda: s.black(2), lambda: s.sources[0].test.by_class, lambda: s.recipe(2)):
             with pytest.raises(ProtocolError):
                 look()

@@ -172,7 +172,7 @@ def test_an_augmented_batch_is_lent_like_the_others() -> None:
 
     s = stream(flip=True)
     with pytest.raises(ProtocolError, match=r"self\.kept"):
-        toys.learn(Keeps(build=toys.builder(s), seed=0), s)
+        toys.learn(Keeps(build=toys.builder(s), head=s.head, seed=0), s)
 
 
 @pytest.mark.parametrize(

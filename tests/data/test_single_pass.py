@@ -34,7 +34,7 @@ class Noting(Finetune):
 @pytest.mark.parametrize("passes", [1, 2, 5])
 @pytest.mark.parametrize("batch_size", [10, 7])
 def test_each_example_comes_as_often_as_there_are_passes_first_in_stream_order(passes: int, batch_size: int) -> None:
-    s, learner = stream(), Noting(build=builder(stream()))
+    s, learner = stream(), Noting(build=builder(stream()), head=stream().head)
     learn(learner, s, training(single_pass=True, max_epochs=passes, batch_size=batch_size))
     n = len(s.task(0).train)
     for task in range(3):
@@ -61,18 +61,18 @@ class Longer(Finetune):
 @pytest.mark.parametrize(("cls", "says"), [(Again, "a second phase of task 0"), (Longer, "2 epochs of 60 examples")])
 def test_whoever_asks_for_more_is_told_that_there_is_one_pass(cls, says: str) -> None:
     with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.learn: {says}"):
-        learn(cls(build=builder(stream())), stream(), training(single_pass=True, max_epochs=1))
+        learn(cls(build=builder(stream()), head=stream().head), stream(), training(single_pass=True, max_epochs=1))
 
 
 def test_there_is_no_validation() -> None:
     with pytest.raises(Refusal, match=r"has 40 validation examples.*Set n_val of the stream and its tasks to 0"):
-        learn(Finetune(build=builder(toys.stream())), toys.stream(), training(single_pass=True))
+        learn(Finetune(build=builder(toys.stream()), head=toys.stream().head), toys.stream(), training(single_pass=True))
     with pytest.raises(Refusal, match=r"trainer\.patience=null"):
         training(single_pass=True, patience=10)
 
 
 def test_joint_training_may_see_the_pool_once() -> None:
-    learn(Joint(build=builder(stream()), at="last_task"), stream(), training(single_pass=True, max_epochs=1))
+    learn(Joint(build=builder(stream()), head=stream().head, at="last_task"), stream(), training(single_pass=True, max_epochs=1))
 
 
 @pytest.mark.parametrize(("learner", "verdict"), [("gem", "satisfied"), ("joint", "violated")])

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from cl_lightning.data.stream import Stream
 from cl_lightning.engine import forecast as module
+from cl_lightning.engine import scoring
 from cl_lightning.engine.forecast import Forecast, Spent, scorings_until, work_of
 from cl_lightning.engine.settings import Training
 from cl_lightning.experiment import build_stream
@@ -62,10 +63,8 @@ def test_work_is_what_is_done_where_nothing_stops_early(overrides: tuple, tmp_pa
     overrides = (*overrides, "trainer.patience=1000000", "selection=none")
     stream, settings = made(*overrides)
     scored: list[int] = []
-    from cl_lightning.engine.lockstep import LockStep
-
-    original = LockStep.accuracies
-    monkeypatch.setattr(LockStep, "accuracies", lambda self: scored.append(len(self.val)) or original(self))
+    original = scoring.accuracies
+    monkeypatch.setattr(scoring, "accuracies", lambda learner, run: scored.append(len(run.val)) or original(learner, run))
     costs = run(tmp_path, *overrides)["costs"]
     examples, images = zip(*(work_of(stream, settings, index, past_data=False) for index in range(3)))
     assert [cost["examples"] for cost in costs] == pytest.approx(examples, rel=0.1)
@@ -107,7 +106,9 @@ def test_without_early_stopping_nothing_is_scored() -> None:
 def an_engine(step: int, seconds: float, examples: int, candidates: int = 1, of: int = 1) -> SimpleNamespace:
     costs = SimpleNamespace(seconds={"train": seconds}, examples=examples)
     phase = SimpleNamespace(candidates=[None] * of)
-    return SimpleNamespace(engine=SimpleNamespace(step=step, every=1, val=None, costs=costs, candidates=[None] * candidates, phase=phase))
+    return SimpleNamespace(
+        phase_run=SimpleNamespace(step=step, score_every=1, val=None, costs=costs, candidates=[None] * candidates, phase=phase)
+    )
 
 
 def begun(*overrides: str) -> Forecast:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Blocks
-from cl_lightning.engine import lockstep
+from cl_lightning.engine import hooks
 from cl_lightning.learners import Candidate, Finetune, Phase
 from tests import toys
 from tests.toys import builder, learn, training
@@ -38,7 +38,7 @@ class TryAll(Finetune):
 def everything(grid: list[dict], **options: object) -> dict:
     s = toys.stream(tasks=3)
     network = {"dropout": 0.3} if options.pop("dropout", True) else {}
-    learner = TryAll(keep="lr=0.01", build=builder(s, (64, 64), **network), grid=grid, seed=0)
+    learner = TryAll(keep="lr=0.01", build=builder(s, (64, 64), **network), head=s.head, grid=grid, seed=0)
     learned = learn(learner, s, training(max_epochs=8, patience=14, **options))
     return {
         (*key, name, learned.standing(key[0])[key[1]]["steps"]): value
@@ -63,7 +63,7 @@ def test_a_candidate_ends_with_the_same_bits_alone_and_in_company(optimizer: str
 
 
 def test_without_the_seeding_before_each_hook_company_would_matter() -> None:
-    with patch.object(lockstep, "seed_default_generators", lambda *_: None), torch.random.fork_rng():
+    with patch.object(hooks, "seed_default_generators", lambda *_: None), torch.random.fork_rng():
         torch.manual_seed(0)
         together = everything(GRID)
         torch.manual_seed(0)
@@ -79,7 +79,7 @@ def test_shares_blocks_and_stacks_do_not_change_a_bit(options: dict, dropout: bo
 
 def test_stacked_networks_own_their_weights_again_afterwards() -> None:
     s = toys.stream(tasks=1)
-    learner = TryAll(keep="lr=0.01", build=builder(s, (64, 64)), grid=GRID, seed=0)
+    learner = TryAll(keep="lr=0.01", build=builder(s, (64, 64)), head=s.head, grid=GRID, seed=0)
     learn(learner, s, training(patience=5))
     for p in learner.network.parameters():
         assert p.untyped_storage().nbytes() == p.nbytes, "a slice of the stack would be saved whole"
@@ -90,7 +90,7 @@ def one_task(learner: Finetune, **options: object) -> toys.Learned:
 
 
 def finetune(cls: type = Finetune, grid=({},), **network: object) -> Finetune:
-    return cls(build=builder(toys.stream(tasks=1), **network), grid=grid, seed=0)
+    return cls(build=builder(toys.stream(tasks=1), **network), head=toys.stream(tasks=1).head, grid=grid, seed=0)
 
 
 def test_a_candidate_leaves_after_patience_mini_batches_without_improvement() -> None:
@@ -226,9 +226,9 @@ class OnFrozenTrunk(Finetune):
         self.trunk, self.calls = self.fresh("trunk").trunk.requires_grad_(False), 0
 
     def candidates(self, task):
-        return [Candidate(str(point), nn.Linear(16, 4), point) for point in self.grid]
+        return [Candidate(nn.Linear(16, 4), point, str(point)) for point in self.grid]
 
-    def shared(self, batch):
+    def shared(self, batch, candidates):
         self.calls += len(batch) > 1  # one example tells what a candidate would need alone
         assert not torch.is_grad_enabled()
         return self.trunk(batch.x)
@@ -260,7 +260,7 @@ class Reused(Finetune):
 
     def candidates(self, task):
         frozen = self.fresh(0).requires_grad_(False)
-        return [Candidate("reuse", frozen, {}), Candidate("new", self.fresh(1), {})]
+        return [Candidate(frozen, {}, "reuse"), Candidate(self.fresh(1), {}, "new")]
 
 
 class OnlyReused(Reused):
@@ -309,7 +309,7 @@ class Watch(StreamCallback):
         self.steps, self.blocks = [], []
 
     def on_train_batch_end(self, trainer, learner, *_: object) -> None:
-        self.steps.append(learner.engine.step)
+        self.steps.append(learner.phase_run.step)
         self.blocks.append(trainer.global_step)
 
 
@@ -344,7 +344,7 @@ def test_weights_of_candidates_are_in_lightnings_own_checkpoint(tmp_path: Path) 
 
     learn(finetune(grid=[{"lr": 0.1}, {"lr": 0.2}]), toys.stream(tasks=1), training(), callbacks=[Save()])
     checkpoint = torch.load(tmp_path / "inside.ckpt", weights_only=True)
-    assert {name.split(".")[1] for name in checkpoint["state_dict"] if name.startswith("trying.")} == {"0", "1"}
+    assert {name.split(".")[1] for name in checkpoint["state_dict"] if name.startswith("networks_in_training.")} == {"0", "1"}
 
 
 # ---- at the shapes of real use -----------------------------------------------------------------------------------------
@@ -366,8 +366,8 @@ def test_stacked_and_alone_and_separate_give_the_same_bits(sizes: tuple, batch_s
     s, grid = mnist_like(), [{"lr": 0.001 * (i + 1)} for i in range(5)]
 
     def ends(points: list[dict], stack: bool) -> list[torch.Tensor]:
-        learner = TryAll(keep="lr=0.001", build=builder(s, sizes), grid=points, seed=0)
-        learner.candidates = lambda task: [Candidate(f"lr={p['lr']}", learner.fresh(0), p) for p in points]
+        learner = TryAll(keep="lr=0.001", build=builder(s, sizes), head=s.head, grid=points, seed=0)
+        learner.candidates = lambda task: [Candidate(learner.fresh(0), p, f"lr={p['lr']}") for p in points]
         learner.adopt = lambda c, task: None
         learner.keep = f"lr={points[0]['lr']}"
         settings = training(max_epochs=2, batch_size=batch_size, stack=stack, evaluate="final")
@@ -509,10 +509,10 @@ def test_head_masks_are_there_in_task_hooks() -> None:
     class Masked(Finetune):
         def on_task_end(self, task):
             batch = next(task.train.batches(4))
-            self.seen = self.in_training(torch.zeros(4, 4), batch)
+            self.seen = self.masked(torch.zeros(4, 4), batch)
 
     s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=0, n_test=None, head="multi_train_test")
-    learner = Masked(build=builder(s), seed=0)
+    learner = Masked(build=builder(s), head=s.head, seed=0)
     learn(learner, s)
     assert learner.seen.isinf().sum(1).tolist() == [2] * 4
 

@@ -13,7 +13,7 @@ import torch
 
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split
-from cl_lightning.engine.phases import Engine, new_trainer
+from cl_lightning.engine.phases import Phases, new_trainer
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.journal import Journal
@@ -36,7 +36,7 @@ class TwoPhases(Finetune):
 
 
 def make(cls: type = TwoPhases, grid=({"lr": 0.01}, {"lr": 0.02}), **options: object) -> Finetune:
-    return cls(build=builder(toys.stream()), grid=grid, seed=0, **options)
+    return cls(build=builder(toys.stream()), head=toys.stream().head, grid=grid, seed=0, **options)
 
 
 def test_a_task_may_have_several_phases_on_data_of_their_own() -> None:
@@ -56,14 +56,14 @@ def test_finished_phases_are_answered_from_the_journal_and_not_trained_again(tmp
                 raise KeyboardInterrupt
 
     trained: list[str] = []
-    original = Engine.train
+    original = Phases.train
 
     def counting(self, learner, phase, task, where, index):
         trained.append(f"{where}/{phase.name}")
         return original(self, learner, phase, task, where, index)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "train", counting)
+        patch.setattr(Phases, "train", counting)
         with pytest.raises(KeyboardInterrupt):
             learn(make(Interrupted), toys.stream(), folder=tmp_path / "cut")
         resumed = learn(make(), toys.stream(), folder=tmp_path / "cut")
@@ -100,7 +100,7 @@ def test_one_candidate_needs_none() -> None:
 def test_candidates_need_names_of_their_own(names: tuple) -> None:
     class Nameless(Finetune):
         def candidates(self, task):
-            return [Candidate(name, copy.deepcopy(self.network)) for name in names]
+            return [Candidate(copy.deepcopy(self.network), name=name) for name in names]
 
     with pytest.raises(Refusal, match="a name of its own"):
         learn(make(Nameless), toys.stream())
@@ -239,7 +239,7 @@ def test_long_work_is_done_once_and_read_back_after_a_kill(tmp_path: Path) -> No
     s, ends = toys.stream(tasks=1), []
     Searches.done.clear()
     for _ in range(2):  # the second finds the journal of the first, without a boundary: as after a kill
-        learner = Searches(build=builder(s), seed=0)
+        learner = Searches(build=builder(s), head=s.head, seed=0)
         learn(learner, s, folder=tmp_path)
         ends.append((learner.found["scores"].tolist(), learner.found["nearest"], learner.found["pair"], learner.drawn))
     assert ends[0] == ends[1]
@@ -255,7 +255,7 @@ def test_long_work_is_done_for_every_task_and_its_operations_are_counted_once(tm
     s, spent = toys.stream(tasks=2), []
     Searches.done.clear()
     for _ in range(2):
-        spent.append(learn(Looks(build=builder(s), seed=0), s, folder=tmp_path).engine.costs.flops)
+        spent.append(learn(Looks(build=builder(s), head=s.head, seed=0), s, folder=tmp_path).engine.costs.flops)
     assert Searches.done == [0, 1]
     assert spent[0] == spent[1]
 
@@ -266,7 +266,7 @@ def test_two_pieces_of_work_need_two_names() -> None:
             self.once("search", lambda: 1)
 
     with pytest.raises(Refusal, match=r"once\('search', ...\) is called twice in task0"):
-        learn(Twice(build=builder(toys.stream()), seed=0), toys.stream())
+        learn(Twice(build=builder(toys.stream()), head=toys.stream().head, seed=0), toys.stream())
 
 
 # ---- checkpoints inside a phase ----------------------------------------------------------------------------------

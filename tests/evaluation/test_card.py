@@ -172,7 +172,7 @@ def test_copies_are_found_in_modules_at_any_depth() -> None:
     train, deep = toys.stream().task(0).train, nn.Linear(36, 2)
     deep.register_buffer("kept", train.x[:5].clone())
     deep.weight = nn.Parameter(train.x[5:7].flatten(1).clone())
-    learner = Finetune(build=builder(toys.stream()))
+    learner = Finetune(build=builder(toys.stream()), head=toys.stream().head)
     learner.more = deep
     for _ in range(9):
         learner.more = nn.Sequential(learner.more)
@@ -181,7 +181,7 @@ def test_copies_are_found_in_modules_at_any_depth() -> None:
 
 
 def test_weights_and_other_images_are_not_taken_for_copies() -> None:
-    train, holder = toys.stream().task(0).train, Finetune(build=builder(toys.stream()))
+    train, holder = toys.stream().task(0).train, Finetune(build=builder(toys.stream()), head=toys.stream().head)
     holder.memory = {"others": toys.stream().task(1).train.x, "labels": train.y, "mean": train.x.mean(0)}
     assert copies_of([train], holder) == {}
 
@@ -201,17 +201,17 @@ def examine(learner, s) -> Examination:
 
 def test_finetune_is_told_nothing_and_predicts_the_same_in_any_company() -> None:
     s = toys.stream()
-    assert examine(Finetune(build=builder(s)), s) == Examination(False, 3, 150, 0, 1)
+    assert examine(Finetune(build=builder(s), head=s.head), s) == Examination(False, 3, 150, 0, 1)
 
 
 def test_independent_networks_depend_on_the_number_and_have_a_layer_each() -> None:
     s = toys.stream()
-    assert examine(Independent(build=builder(s)), s) == Examination(True, 3, 150, 150, 3)
+    assert examine(Independent(build=builder(s), head=s.head), s) == Examination(True, 3, 150, 150, 3)
 
 
 def test_one_output_layer_a_task_is_seen() -> None:
     s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head="multi_train_test")
-    examined = examine(Finetune(build=builder(s, heads="per_task")), s)
+    examined = examine(Finetune(build=builder(s, heads="per_task"), head=s.head), s)
     assert (examined.told, examined.layers, examined.changed) == (True, 2, 100)
 
 
@@ -221,7 +221,7 @@ class DeclaresForNothing(Finetune):
 
 def test_a_declared_need_that_changes_no_prediction_is_no_violation() -> None:
     s = toys.stream()
-    examined = examine(DeclaresForNothing(build=builder(s)), s)
+    examined = examine(DeclaresForNothing(build=builder(s), head=s.head), s)
     assert examined == Examination(True, 3, 150, 0, 1)
     assert verdicts(examined=examined)["no task label at test"] == "satisfied"
 
@@ -285,7 +285,7 @@ def test_a_predictor_may_not_need_more_than_is_granted() -> None:
     s = toys.stream()
     evaluator = Evaluator(s, training(), torch.device("cpu"), Grants(task_id_at_test=False))
     with pytest.raises(Refusal, match="the task's number at test"):
-        evaluator.measure({"": Independent(build=builder(s))}, 0)
+        evaluator.measure({"": Independent(build=builder(s), head=s.head)}, 0)
 
 
 # ---- learners that are taken for what they are -------------------------------------------------------------------
@@ -301,7 +301,7 @@ class McDropout(Finetune):
 
 def test_predictions_that_differ_by_chance_are_no_sign_of_knowing_the_task() -> None:
     s = toys.stream()
-    examined = examine(McDropout(build=builder(s, dropout=0.5)), s)
+    examined = examine(McDropout(build=builder(s, dropout=0.5), head=s.head), s)
     assert examined.noise > 10
     assert verdicts(examined=examined)["no task label at test"] == "satisfied"
 
@@ -313,7 +313,7 @@ class MasksByItself(Independent):
 
 def test_a_learner_that_masks_outputs_itself_has_no_shared_head() -> None:
     s = toys.stream()
-    assert examine(MasksByItself(build=builder(s)), s).masked
+    assert examine(MasksByItself(build=builder(s), head=s.head), s).masked
 
 
 class KeepsElsewhere(Finetune):
@@ -386,7 +386,7 @@ class ReadsTheSeed(Finetune):
 def test_draws_at_test_tell_nothing_of_the_task() -> None:
     s = toys.stream()
     ReadsTheSeed.seeds.clear()
-    Evaluator(s, training(), torch.device("cpu"), Grants()).row(ReadsTheSeed(build=builder(s)), 3)
+    Evaluator(s, training(), torch.device("cpu"), Grants()).row(ReadsTheSeed(build=builder(s), head=s.head), 3)
     assert len(ReadsTheSeed.seeds) == 1
 
 

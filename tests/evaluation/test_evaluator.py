@@ -37,12 +37,12 @@ class Needy(Says):
 @pytest.mark.parametrize(("head", "row"), [("single", [0.5, 0.0]), ("multi_test", [0.5, 0.5]), ("multi_train_test", [0.5, 0.5])])
 def test_outputs_of_other_tasks_are_masked_where_the_head_mode_says(head: str, row: list[float]) -> None:
     s = a_split(head)
-    assert Evaluator(s, Training(), CPU, Grants()).row(Says(build=builder(s)), 1) == row
+    assert Evaluator(s, Training(), CPU, Grants()).row(Says(build=builder(s), head=s.head), 1) == row
 
 
 def test_the_task_is_told_only_to_those_who_declared_the_need() -> None:
     s = a_split("single")
-    plain, needy = Says(build=builder(s)), Needy(build=builder(s))
+    plain, needy = Says(build=builder(s), head=s.head), Needy(build=builder(s), head=s.head)
     for learner in (plain, needy):
         Evaluator(s, Training(), CPU, Grants()).row(learner, 1)
     assert plain.told == [None, None]
@@ -51,8 +51,8 @@ def test_the_task_is_told_only_to_those_who_declared_the_need() -> None:
 
 def test_a_backbone_with_task_heads_declares_the_need_for_its_learner() -> None:
     s = a_split("multi_train_test")
-    assert Finetune(build=builder(s, heads="per_task")).needs.task_id_at_test
-    assert not Finetune(build=builder(s)).needs.task_id_at_test
+    assert Finetune(build=builder(s, heads="per_task"), head=s.head).needs.task_id_at_test
+    assert not Finetune(build=builder(s), head=s.head).needs.task_id_at_test
 
 
 @pytest.mark.parametrize(("evaluate", "asked"), [("all", [3, 3, 3, 3]), ("seen", [0, 1, 2, 3]), ("final", [0, 0, 0, 3])])
@@ -60,13 +60,15 @@ def test_tasks_that_are_not_asked_for_are_null(evaluate: str, asked: list[int]) 
     s = toys.stream()
     evaluator = Evaluator(s, Training(evaluate=evaluate), CPU, Grants())
     for learned, count in enumerate(asked):
-        row = evaluator.row(Finetune(build=builder(s)), learned)
+        row = evaluator.row(Finetune(build=builder(s), head=s.head), learned)
         assert [value is not None for value in row] == [True] * count + [False] * (3 - count)
 
 
 def test_batch_size_does_not_change_accuracies() -> None:
     s = toys.stream()
-    one, other = (Evaluator(s, Training(eval_batch_size=size), CPU, Grants()).row(Finetune(build=builder(s)), 0) for size in (7, 1000))
+    one, other = (
+        Evaluator(s, Training(eval_batch_size=size), CPU, Grants()).row(Finetune(build=builder(s), head=s.head), 0) for size in (7, 1000)
+    )
     assert one == other
 
 
@@ -74,9 +76,9 @@ def test_test_tensors_beyond_the_limit_are_made_again(monkeypatch: pytest.Monkey
     s = toys.stream()
     evaluator = Evaluator(s, Training(), CPU, Grants())
     monkeypatch.setattr(module, "KEPT_BYTES", 2 * evaluator.test(0).x.nbytes)
-    row = evaluator.row(Finetune(build=builder(s)), 0)
+    row = evaluator.row(Finetune(build=builder(s), head=s.head), 0)
     assert list(evaluator._kept) == [0, 1]
-    assert evaluator.row(Finetune(build=builder(s)), 0) == row
+    assert evaluator.row(Finetune(build=builder(s), head=s.head), 0) == row
 
 
 def test_logits_of_the_wrong_shape_are_refused() -> None:
@@ -86,12 +88,12 @@ def test_logits_of_the_wrong_shape_are_refused() -> None:
 
     s = toys.stream()
     with pytest.raises(Refusal, match=r"Narrow\.forward.*4 outputs"):
-        Evaluator(s, Training(), CPU, Grants()).row(Narrow(build=builder(s)), 0)
+        Evaluator(s, Training(), CPU, Grants()).row(Narrow(build=builder(s), head=s.head), 0)
 
 
 def test_dropout_is_off_at_test() -> None:
     s = toys.stream()
-    learner = Finetune(build=builder(s, dropout=0.5)).train()
+    learner = Finetune(build=builder(s, dropout=0.5), head=s.head).train()
     evaluator = Evaluator(s, Training(), CPU, Grants())
     assert evaluator.row(learner, 0) == evaluator.row(learner, 0)
     assert not learner.training
@@ -111,10 +113,10 @@ def test_a_learner_that_never_forgets_is_asked_for_few_images_of_old_tasks() -> 
             return super().forward(x, task)
 
     s = toys.stream(tasks=3)
-    learned = toys.learn(Counting(build=toys.builder(s), seed=0), s)
+    learned = toys.learn(Counting(build=toys.builder(s), head=s.head, seed=0), s)
     whole = len(s.test(0))
     assert [asked.count((task, whole)) for task in range(3)] == [1, 1, 1]
-    assert learned.matrix == toys.learn(Independent(build=toys.builder(s), seed=0), s).matrix
+    assert learned.matrix == toys.learn(Independent(build=toys.builder(s), head=s.head, seed=0), s).matrix
 
 
 def test_a_learner_that_claims_never_to_forget_and_does_is_refused() -> None:
@@ -123,7 +125,7 @@ def test_a_learner_that_claims_never_to_forget_and_does_is_refused() -> None:
 
     s = toys.stream(tasks=2)
     with pytest.raises(ProtocolError, match=r"declares forgets=False, but its predictions for task 0 have changed"):
-        toys.learn(Boasts(build=toys.builder(s), seed=0), s)
+        toys.learn(Boasts(build=toys.builder(s), head=s.head, seed=0), s)
 
 
 def test_predictors_of_one_learner_are_remembered_apart() -> None:
@@ -141,7 +143,10 @@ def test_predictors_of_one_learner_are_remembered_apart() -> None:
             yield
 
     s = toys.stream(tasks=3)
-    assert toys.learn(Two(build=toys.builder(s), seed=0), s).matrix == toys.learn(Independent(build=toys.builder(s), seed=0), s).matrix
+    assert (
+        toys.learn(Two(build=toys.builder(s), head=s.head, seed=0), s).matrix
+        == toys.learn(Independent(build=toys.builder(s), head=s.head, seed=0), s).matrix
+    )
 
 
 def test_a_probe_looks_at_all_classes_whatever_their_order() -> None:

@@ -20,7 +20,7 @@ from tests.toys import builder, learn, training
 
 
 def make(cls, s=None, grid=({},), **options: object) -> Learner:
-    return cls(build=builder(s or toys.stream()), grid=grid, seed=0, **options)
+    return cls(build=builder(s or toys.stream()), head=(s or toys.stream()).head, grid=grid, seed=0, **options)
 
 
 def flat(network: nn.Module) -> torch.Tensor:
@@ -38,7 +38,7 @@ def test_finetune_is_a_hand_written_loop_to_the_bit(optimizer: str, dropout: flo
     s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head=head)
     build = builder(s, dropout=dropout)
     momentum = 0.0 if optimizer == "adam" else 0.9
-    learned = learn(Finetune(build=build, seed=3), s, training(optimizer=optimizer, momentum=momentum, optimizer_state=state))
+    learned = learn(Finetune(build=build, head=s.head, seed=3), s, training(optimizer=optimizer, momentum=momentum, optimizer_state=state))
 
     from cl_lightning.randomness import seed_of, seeded
 
@@ -85,7 +85,7 @@ def test_learning_a_task_leaves_all_other_networks_untouched() -> None:
 
 def test_hidden_units_are_divided_among_the_tasks_as_in_gem() -> None:
     head = Head("domain", 10, (tuple(range(10)),) * 20)
-    learner = Independent(build=partial(MLP, (1, 28, 28), head, (100, 100)), split_width=True)
+    learner = Independent(build=partial(MLP, (1, 28, 28), sizes=(100, 100)), head=head, split_width=True)
     learner.on_task_start(type("", (), {"of": 20}))
     networks = [learner.new_network(i) for i in range(20)]
     assert sum(p.numel() for network in networks for p in network.parameters()) == 80_300

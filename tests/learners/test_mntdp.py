@@ -43,7 +43,7 @@ def tasks(n: int, ways: int = 10) -> list[Task]:
 
 def after_first_task(network: str = "resnet", ways: int = 10, **options: Any) -> tuple[MNTDP, list[Task]]:
     built, backbone = tasks(3, ways), NETWORKS[network](**{k: options.pop(k) for k in ("modules",) if k in options})
-    learner = MNTDP(build=partial(backbone, head=built[0].head), **options)
+    learner = MNTDP(build=backbone, head=built[0].head, **options)
     learner.adopt(learner.paths_from([], built[0])[0], built[0])
     return learner, built
 
@@ -105,7 +105,7 @@ def test_candidates_share_no_tensor_that_they_train() -> None:
 def test_new_modules_begin_alike_in_all_candidates_and_as_independents_do() -> None:
     learner, built = after_first_task()
     found = learner.paths_from([0], built[1])
-    fresh = Independent(build=learner.build).new_network(1)
+    fresh = Independent(build=learner.build, head=learner.head).new_network(1)
     for c in found:
         whole = list(fresh.stages().values())[len(c.network.prefix) :]
         for mine, its in zip(c.network.stages, whole):
@@ -121,7 +121,7 @@ SAVED = {0: 0, 1: 0.008, 2: 0.602, 3: 1.213, 4: 1.825, 5: 2.139, 6: 2.436, 7: 2.
 @pytest.mark.parametrize("reused", SAVED)
 def test_a_task_adds_what_it_does_not_re_use(reused: int) -> None:
     learner, built = after_first_task()
-    before, alone = published_memory(learner.library), published_memory(Independent(build=learner.build).new_network(1))
+    before, alone = published_memory(learner.library), published_memory(Independent(build=learner.build, head=learner.head).new_network(1))
     learner.adopt(next(c for c in learner.paths_from([0], built[1]) if len(c.network.prefix) == reused), built[1])
     added = published_memory(learner.library) - before
     assert round((alone - added) / 1e6, 3) == SAVED[reused]
@@ -139,7 +139,7 @@ def test_independent_networks_need_the_published_memory(count: int, ways: int, m
 @pytest.mark.parametrize(("count", "ways", "megabytes"), [(6, 10, 2.452), (5, 10, 2.449), (10, 10, 2.462), (100, 5, 2.566)])
 def test_a_trunk_with_a_head_a_task_needs_the_published_memory(count: int, ways: int, megabytes: float) -> None:
     built = tasks(count, ways)
-    learner = NewHead(build=partial(ResNet, input_shape=(3, 32, 32), head=built[0].head))
+    learner = NewHead(build=partial(ResNet, input_shape=(3, 32, 32)), head=built[0].head)
     for task in built:
         learner.adopt(learner.candidates(task)[0], task)
     assert round(published_memory(learner) / 1e6, 3) == megabytes
@@ -171,8 +171,10 @@ def patterns(seed: int) -> Images:
 
 
 def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options: Any) -> toys.Learned:
-    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
-    return toys.learn(learner(build=build, seed=0, **options), s, toys.training(max_epochs=6, patience=1000, lr=0.003), tasks=tasks)
+    build = partial(ResNet, input_shape=s.shape, width=8)
+    return toys.learn(
+        learner(build=build, head=s.head, seed=0, **options), s, toys.training(max_epochs=6, patience=1000, lr=0.003), tasks=tasks
+    )
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +191,8 @@ def test_a_task_that_was_there_before_is_found_and_re_used_whole(run: toys.Learn
 
 def test_nothing_is_ever_forgotten_to_the_bit() -> None:
     s = copied()
-    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
-    learner = MNTDP(build=build, seed=0)
+    build = partial(ResNet, input_shape=s.shape, width=8)
+    learner = MNTDP(build=build, head=s.head, seed=0)
     logits, x = [], s.test(0).x[:50]
 
     class Watch(MNTDP):
@@ -216,7 +218,7 @@ def test_a_candidate_trains_nothing_but_its_new_modules() -> None:
 
     class Watch(MNTDP):
         def after_backward(self, c, batch):
-            if self.engine.task.index == 1:
+            if self.phase_run.task.index == 1:
                 gradients[len(c.network.prefix)] = {name for name, p in c.network.named_parameters() if p.grad is not None}
                 assert all(p.grad is None for p in self.library.parameters())
 
@@ -290,15 +292,15 @@ def test_the_random_prior_looks_at_no_data() -> None:
 
 
 def test_of_equal_scores_the_most_recent_task_is_taken() -> None:
-    learner = MNTDP(build=partial(MLP, input_shape=(1, 2, 2), head=tasks(1)[0].head, sizes=(4,)), k=2)
+    learner = MNTDP(build=partial(MLP, input_shape=(1, 2, 2), sizes=(4,)), head=tasks(1)[0].head, k=2)
     assert learner.sources(tasks(5)[4], [0.5, 0.9, 0.9, 0.1]) == [2, 1]
-    assert MNTDP(build=learner.build, k="all").sources(tasks(4)[3], []) == [2, 1, 0]
+    assert MNTDP(build=learner.build, head=learner.head, k="all").sources(tasks(4)[3], []) == [2, 1, 0]
 
 
 def test_a_learner_grows_back_from_its_state(run: toys.Learned) -> None:
     learner: Any = run.learner
     s = copied()
-    empty: Any = MNTDP(build=learner.build, seed=0)
+    empty: Any = MNTDP(build=learner.build, head=learner.head, seed=0)
     empty.head = s.head
     empty.load_state_dict(copy.deepcopy(learner.state_dict()))
     x = s.test(0).x[:10]
@@ -360,14 +362,15 @@ def test_the_order_of_examples_does_not_change_scores() -> None:
 
 
 def test_without_validation_data_there_is_no_search() -> None:
+    s = toys.stream(n_val=0)
     with pytest.raises(Refusal, match=r"Set n_val of the stream or its tasks above 0"):
-        toys.learn(MNTDP(build=toys.builder(s := toys.stream(n_val=0))), s, toys.training())
+        toys.learn(MNTDP(build=toys.builder(s), head=s.head), s, toys.training())
 
 
 @pytest.mark.parametrize("options", [{"prior": "best"}])
 def test_unknown_priors_are_refused(options: dict) -> None:
     with pytest.raises(Refusal, match="nearest, random"):
-        MNTDP(build=toys.builder(toys.stream()), **options)
+        MNTDP(build=toys.builder(toys.stream()), head=toys.stream().head, **options)
 
 
 # ---- costs and references --------------------------------------------------------------------------------------------
@@ -375,11 +378,11 @@ def test_unknown_priors_are_refused(options: dict) -> None:
 
 def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
     s = copied()
-    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
+    build = partial(ResNet, input_shape=s.shape, width=8)
     costs = []
     for at_once in (None, 1):
         settings = toys.training(max_epochs=2, candidates_at_once=at_once, patience=None)
-        row = toys.learn(MNTDP(build=build, seed=0), s, settings, tasks=2).journal.find("phase", where="task1")
+        row = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings, tasks=2).journal.find("phase", where="task1")
         assert row is not None
         costs.append(row["costs"])
     together, apart = costs
@@ -390,9 +393,9 @@ def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
 
 def test_shares_of_candidates_lose_no_probe() -> None:
     s = copied()
-    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
+    build = partial(ResNet, input_shape=s.shape, width=8)
     settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
-    journal = toys.learn(MNTDP(build=build, seed=0), s, settings).journal
+    journal = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings).journal
     row = journal.find("phase", where="task2")
     assert row is not None
     assert row["winner"] == 0  # the path that is re-used whole, in a share that trains nothing

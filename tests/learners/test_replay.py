@@ -86,7 +86,7 @@ class Noting(ER):
 
 @pytest.mark.parametrize("policy", ["reservoir", "ring"])
 def test_mini_batches_are_doubled_with_examples_of_past_tasks_alone(policy: str) -> None:
-    learner = Noting(build=builder(toys.stream()), seed=0, policy=policy, size=20)
+    learner = Noting(build=builder(toys.stream()), head=toys.stream().head, seed=0, policy=policy, size=20)
     learn(learner, toys.stream(), training(max_epochs=1))
     for where, tasks in learner.seen:
         index = int(where.removeprefix("task"))
@@ -98,10 +98,10 @@ def test_mini_batches_are_doubled_with_examples_of_past_tasks_alone(policy: str)
 
 def test_replayed_examples_count_for_their_own_tasks_outputs() -> None:
     s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head="multi_train_test")
-    learner = ER(build=builder(s), seed=0, size=20)
+    learner = ER(build=builder(s), head=s.head, seed=0, size=20)
     learn(learner, s, training(max_epochs=1), tasks=1)
     batch = learner.extend(Batch(*s.task(1).train.gather(torch.arange(5)), key=(0, "task1", 0, 0)))
-    logits = learner.in_training(torch.zeros(10, 4), batch)
+    logits = learner.masked(torch.zeros(10, 4), batch)
     for row, task in zip(logits, batch.task.tolist()):
         assert row.isfinite().nonzero()[:, 0].tolist() == list(s.head.owned[task])
 
@@ -109,10 +109,10 @@ def test_replayed_examples_count_for_their_own_tasks_outputs() -> None:
 def test_replay_forgets_less_than_finetune() -> None:
     s = toys.stream(tasks=5, n_train=200, n_val=0)
     settings = training(optimizer="sgd", lr=0.3, max_epochs=3, single_pass=True)
-    er, none = (sum(learn(ER(build=builder(s, (32,)), size=size), s, settings).matrix[-1]) for size in (200, 0))
+    er, none = (sum(learn(ER(build=builder(s, (32,)), head=s.head, size=size), s, settings).matrix[-1]) for size in (200, 0))
     assert er > none + 0.5
 
 
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(Refusal, match="reservoir, ring"):
-        ER(build=builder(toys.stream()), policy="fifo")
+        ER(build=builder(toys.stream()), head=toys.stream().head, policy="fifo")

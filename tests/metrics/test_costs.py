@@ -2,65 +2,105 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn as nn
 
+from cl_lightning.engine.costs import alone, executed
 from cl_lightning.learners import Finetune
-from cl_lightning.metrics.costs import Costs
-from cl_lightning.metrics.flops import Calls, flops_of
+from cl_lightning.metrics.costs import Costs, held_bytes
+from cl_lightning.metrics.flops import Flops, once_a_shape
 from tests import toys
 from tests.toys import builder, learn, training
+
+
+def counted(work: Callable[[], object]) -> int:
+    with Flops() as flops:
+        work()
+    return flops.total
 
 
 def test_a_linear_layer_forward_and_backward() -> None:
     layer, x = nn.Linear(7, 3), torch.zeros(5, 7)
     product = 2 * 5 * 7 * 3
-    assert flops_of(layer, (x,), backward=False) == product
-    assert flops_of(layer, (x,), backward=True) == 2 * product  # the input wants no gradient
-    assert flops_of(layer, (x.requires_grad_(),), backward=True) == 3 * product
+    assert counted(lambda: layer(x)) == product
+    assert counted(lambda: layer(x).sum().backward()) == 2 * product, "the input wants no gradient"
+    assert counted(lambda: layer(x.requires_grad_()).sum().backward()) == 3 * product
 
 
-def test_a_frozen_layer_costs_no_backward_pass() -> None:
-    layer, x = nn.Linear(7, 3).requires_grad_(False), torch.zeros(5, 7)
-    assert flops_of(layer, (x,), backward=True) == 2 * 5 * 7 * 3
+def test_a_frozen_layer_in_front_costs_no_backward_pass() -> None:
+    network, x = nn.Sequential(nn.Linear(7, 3).requires_grad_(False), nn.Linear(3, 2)), torch.zeros(5, 7)
+    assert counted(lambda: network(x).sum().backward()) == 2 * 5 * (7 * 3 + 2 * 3 * 2)
 
 
 def test_a_convolution() -> None:
     conv = nn.Conv2d(3, 8, 3, padding=1)
-    assert flops_of(conv, (torch.zeros(2, 3, 6, 6),), backward=False) == 2 * 2 * 8 * 36 * 27
+    assert counted(lambda: conv(torch.zeros(2, 3, 6, 6))) == 2 * 2 * 8 * 36 * 27
 
 
-def test_counting_draws_nothing_and_changes_nothing() -> None:
-    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
-    torch.manual_seed(0)
-    expected = torch.rand(2)
-    torch.manual_seed(0)
-    flops_of(network, (torch.zeros(3, 4),), backward=True)
-    assert torch.equal(torch.rand(2), expected)
-    assert network[1].num_batches_tracked == 0
-    assert network[0].weight.grad is None
+def test_functions_count_as_modules_do() -> None:
+    w, x = torch.ones(7, 3), torch.ones(5, 7)
+    assert counted(lambda: x @ w) == counted(lambda: torch.addmm(torch.ones(3), x, w)) == 2 * 5 * 7 * 3
 
 
-def test_nested_modules_count_once() -> None:
-    network, x = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 2))), torch.zeros(3, 4)
-    with Calls() as calls, torch.no_grad():
-        network(x)
-        network(x)
-    assert calls.total == 2 * 2 * 3 * (16 + 8)
+def test_counting_changes_no_bit() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 3))
+    x = torch.rand(5, 1, 6, 6)
+
+    def learned(counts: bool) -> list[torch.Tensor]:
+        own = copy.deepcopy(network)
+        torch.manual_seed(0)
+        with Flops() if counts else nullcontext():
+            own(x).square().sum().backward()
+        return [*(p.grad for p in own.parameters()), *own.buffers(), torch.rand(2)]
+
+    assert all(torch.equal(one, other) for one, other in zip(learned(True), learned(False)))
 
 
-def test_nothing_is_noted_after_the_end() -> None:
-    with Calls() as calls:
-        pass
-    nn.Linear(2, 2)(torch.zeros(1, 2))
-    assert calls.total == 0
+def test_nothing_is_counted_after_the_end_or_of_what_raised() -> None:
+    layer = nn.Linear(4, 2)
+    with Flops() as flops:
+        with pytest.raises(RuntimeError):
+            layer(torch.zeros(3, 5))
+        layer(torch.zeros(3, 4))
+    layer(torch.zeros(3, 4))
+    assert flops.total == 2 * 3 * 4 * 2
+
+
+def test_a_counter_inside_another_counts_for_both() -> None:
+    layer = nn.Linear(4, 2)
+    with Flops() as outer:
+        inner = counted(lambda: layer(torch.zeros(3, 4)))
+    assert inner == outer.total == 48
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_rounds_of_one_shape_are_counted_once_and_all_of_them_added(nested: bool) -> None:
+    layer, watched = nn.Linear(4, 2), []
+
+    def rounds() -> None:
+        for rows in (3, 3, 5, 3, 5):
+            with once_a_shape("round", rows):
+                layer(torch.zeros(rows, 4))
+                watched.append(torch._C._len_torch_dispatch_stack() > 0)
+
+    def nest() -> None:
+        assert counted(rounds) == 19 * 4 * 2 * 2
+
+    assert counted(nest if nested else rounds) == 19 * 4 * 2 * 2
+    assert watched == [True, False, True, False, False]
+    rounds()
+    assert not any(watched[5:])
 
 
 @pytest.mark.parametrize("stack", [True, False])
 def test_a_phase_counts_every_mini_batch_and_scoring(stack: bool) -> None:
     s = toys.stream(tasks=1, n_train=25, n_val=40)
-    learner = Finetune(build=builder(s), grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
+    learner = Finetune(build=builder(s), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
     costs = learn(learner, s, training(max_epochs=3, stack=stack, patience=1000)).journal.find("phase")["costs"]
     first, rest = 2 * 36 * 16, 2 * (16 * 16 + 16 * 4)
     scorings = len({0, 1, 2, 3, 4, 5, 6, 9})  # epochs end after 3, 6 and 9 mini-batches
@@ -70,7 +110,9 @@ def test_a_phase_counts_every_mini_batch_and_scoring(stack: bool) -> None:
 
 def test_candidates_that_left_cost_nothing_more() -> None:
     s = toys.stream(tasks=1)
-    learned = learn(Finetune(build=builder(s), grid=[{"lr": 0.02}, {"lr": 0.5}], seed=0), s, training(patience=8, max_epochs=30))
+    learned = learn(
+        Finetune(build=builder(s), head=s.head, grid=[{"lr": 0.02}, {"lr": 0.5}], seed=0), s, training(patience=8, max_epochs=30)
+    )
     steps = [standing["steps"] for standing in learned.standing(0).values()]
     assert steps[0] != steps[1]
     forward = 2 * (36 * 16 + 16 * 16 + 16 * 4)
@@ -89,9 +131,9 @@ class Looking(Finetune):
 
 def test_the_learners_own_passes_are_counted() -> None:
     s = toys.stream(tasks=1, n_val=0)
-    plain, looking = (learn(cls(build=builder(s), seed=0), s).engine.settle() for cls in (Finetune, Looking))
+    plain, looking = (learn(cls(build=builder(s), head=s.head, seed=0), s).engine.settle() for cls in (Finetune, Looking))
     forward = 2 * (36 * 16 + 16 * 16 + 16 * 4)
-    assert looking.flops - plain.flops == 60 * (3 * forward - 2 * 36 * 16)  # gradients were not switched off
+    assert looking.flops - plain.flops == 60 * forward
 
 
 def test_costs_add_up_by_part() -> None:
@@ -104,59 +146,64 @@ def test_costs_add_up_by_part() -> None:
     assert again == costs
 
 
-def test_a_call_that_raises_leaves_the_count_in_order() -> None:
-    layer = nn.Linear(4, 2)
-    with Calls() as calls, torch.no_grad():
-        with pytest.raises(RuntimeError):
-            layer(torch.zeros(3, 5))
-        layer(torch.zeros(3, 4))
-    assert calls.total == 2 * 3 * 4 * 2
-
-
-class Peculiar(nn.Module):
-    """Takes a named argument, has a constant that is no buffer, and looks at numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.constant = nn.Linear(4, 2), torch.ones(2)
-
-    def forward(self, x, *, twice):
-        h = self.layer(x) + self.constant
-        return h + self.layer(x) if twice and h.max() > -1e9 else h
-
-
-def test_modules_that_cannot_run_on_meta_are_counted_all_the_same() -> None:
-    network, x = Peculiar(), torch.rand(3, 4)
-    with Calls() as calls:
-        network(x, twice=True)
-        network(x=x, twice=False)
-    assert calls.total == (2 + 1) * 2 * (2 * 3 * 4 * 2)
-    assert network.layer.weight.grad is None
-
-
 class Repeats(Finetune):
     def extend(self, batch):
         return batch.cat(batch.x[:2], batch.y[:2], batch.task[:2])
 
 
 def test_lent_and_added_examples_are_counted_once_a_mini_batch_whatever_the_number_of_candidates() -> None:
-    learner = Repeats(build=builder(toys.stream()), grid=[{"lr": 0.1}, {"lr": 0.01}])
+    learner = Repeats(build=builder(toys.stream()), head=toys.stream().head, grid=[{"lr": 0.1}, {"lr": 0.01}])
     row = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=25)).journal.find("phase")
     assert (row["costs"]["examples"], row["costs"]["replayed"]) == (3 * 60, 3 * 3 * 2)
     assert row["costs"]["candidate_examples"] == 2 * 3 * 60
 
 
 def test_what_mini_batches_cost_is_told_apart_from_scoring() -> None:
-    learner = Finetune(build=builder(toys.stream()))
+    learner = Finetune(build=builder(toys.stream()), head=toys.stream().head)
     costs = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=20)).journal.find("phase")["costs"]
-    assert costs["step_flops"] == 9 * flops_of(learner.network, (torch.zeros(20, 36), None), backward=True)
+    assert costs["step_flops"] == 9 * 20 * 2 * (2 * 36 * 16 + 3 * (16 * 16 + 16 * 4))
     assert costs["step_flops"] < costs["flops"]
 
 
-def test_who_listens_to_a_network_does_not_hear_the_counting() -> None:
-    network, heard = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 2)), []
-    network[0].register_forward_hook(lambda *_: heard.append(1))
-    with Calls() as calls:
-        network(torch.zeros(3, 6))
-    assert calls.total > 0
-    assert heard == [1]
+class Added(Finetune):
+    """Work in every hook that a mini-batch passes through, in functions, not in modules."""
+
+    def extend(self, batch):
+        return self.product(batch)
+
+    def after_backward(self, c, batch):
+        self.product(batch)
+
+    def after_step(self, c, batch):
+        self.product(batch)
+
+    def product(self, batch):
+        torch.ones(5, 7) @ torch.ones(7, 3)
+        return batch
+
+
+@pytest.mark.parametrize("options", [{}, {"candidates_at_once": 1}])
+def test_functional_work_in_any_hook_is_counted_alone_and_in_shares(options: dict) -> None:
+    grid, s = [{"lr": 0.1}, {"lr": 0.01}], toys.stream(tasks=1)
+    costs = [
+        learn(cls(build=builder(s), head=s.head, grid=grid), s, training(max_epochs=2, **options)).journal.find("phase")["costs"]
+        for cls in (Finetune, Added)
+    ]
+    product, mini_batches = 2 * 5 * 7 * 3, 12
+    assert costs[1]["flops"] - costs[0]["flops"] == mini_batches * 2 * 3 * product, "each of two would need all three alone"
+    assert costs[1]["flops_executed"] - costs[0]["flops_executed"] == mini_batches * (1 + 2 * 2) * product, "extended once for both"
+
+
+def test_what_is_shared_is_executed_as_long_as_somebody_needs_it() -> None:
+    """Two candidates, of which the first takes 10 mini-batches and shares 7 operations, the second 4 and shares 9."""
+    counts = [{"batch": [10, 1, 7]}, {"batch": [4, 1, 9]}]
+    assert alone(counts) == 10 * 8 + 4 * 10
+    assert executed(counts) == 10 + 4 + 4 * 9 + 6 * 7
+
+
+def test_memory_is_measured_texts_and_bytes_and_nested_lists_too() -> None:
+    learner = Finetune(build=builder(toys.stream()), head=toys.stream().head)
+    learner.memory = {"a": ["four", [b"12", (1.0, torch.zeros(3))]], "view": torch.zeros(100)[:1]}
+    held = held_bytes(learner)
+    assert held["memory.a"] == 4 + 2 + 8 + 12
+    assert held["memory.view"] == 400, "a view keeps all of its storage"

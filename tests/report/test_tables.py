@@ -88,7 +88,7 @@ def watched(terminal: bool) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=140)
     display, s = ProgressDisplay(console), toys.stream()
     display.on_stream_start("toy", len(s), 0)
-    learner = toys.Finetune(build=builder(s), grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
+    learner = toys.Finetune(build=builder(s), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
     display.on_task_start(learner, s.closed(0))
     learn(learner, s, training(patience=100), callbacks=[display])
     assert display.line is None or "alive 2/2" in display.line.tasks[0].fields["state"]

@@ -1,0 +1,252 @@
+"""Mistakes that an honest author of a learner makes: each is told in a sentence, or cannot be made."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from cl_lightning.data.task import Split
+from cl_lightning.errors import Refusal
+from cl_lightning.learners import Candidate, Finetune, Needs, Phase
+from cl_lightning.protocol import LearnerError, ProtocolError
+from tests import toys
+from tests.commands import run
+from tests.toys import builder, learn, training
+
+
+def make(cls: type[Finetune], **options: object) -> Finetune:
+    s = toys.stream()
+    return cls(build=builder(s), head=s.head, **options)
+
+
+# ---- examples are nobody's to write to -------------------------------------------------------------------------------
+
+
+class AddsNoise(Finetune):
+    def loss(self, c, batch):
+        batch.x.add_(0.1)
+        return super().loss(c, batch)
+
+
+class AddsNoiseInExtend(Finetune):
+    def extend(self, batch):
+        batch.x.mul_(0.9)
+        return batch
+
+
+class CentresTheTask(Finetune):
+    def on_task_start(self, task):
+        task.train.x.sub_(task.train.x.mean())
+
+
+class CentresValidation(Finetune):
+    def learn(self, task):
+        def score(c, val):
+            val.x.sub_(val.x.mean())
+            return 0.5
+
+        best = yield Phase(self.candidates(task), score=score, patience=10)
+        self.adopt(best.candidate, task)
+
+
+@pytest.mark.parametrize(
+    ("cls", "hook"),
+    [(AddsNoise, "loss"), (AddsNoiseInExtend, "extend"), (CentresTheTask, "on_task_start"), (CentresValidation, "score")],
+)
+def test_examples_written_in_place_are_refused_by_name(cls: type[Finetune], hook: str) -> None:
+    with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.{hook}: .*changed in place.*\n.*batch.x \+ noise"):
+        learn(make(cls), toys.stream(tasks=1))
+
+
+class WritesToTestImages(Finetune):
+    def forward(self, x, task):
+        return super().forward(x.sub_(x.mean(dim=(1, 2, 3), keepdim=True)), task)
+
+
+class WritesToTestImagesOfATask(WritesToTestImages):
+    needs = Needs(task_id_at_test=True)
+
+
+class Centres(Finetune):
+    def forward(self, x, task):
+        return super().forward(x - x.mean(dim=(1, 2, 3), keepdim=True), task)
+
+
+@pytest.mark.parametrize("cls", [WritesToTestImages, WritesToTestImagesOfATask])
+def test_test_images_written_in_place_are_a_copy(cls: type[Finetune]) -> None:
+    """Written to again in each row, they would be others from row to row."""
+    assert learn(make(cls), toys.stream()).matrix == learn(make(Centres), toys.stream()).matrix
+
+
+class LearnsInForward(Finetune):
+    def forward(self, x, task):
+        with torch.no_grad():
+            self.network.head.bias.add_(1.0 + torch.arange(4))
+        return super().forward(x, task)
+
+
+def test_what_testing_does_to_a_learner_is_thrown_away() -> None:
+    assert torch.equal(learn(make(LearnsInForward), toys.stream()).weights, learn(make(Finetune), toys.stream()).weights)
+
+
+# ---- candidates --------------------------------------------------------------------------------------------------------
+
+
+class ProposesItself(Finetune):
+    def candidates(self, task):
+        return [Candidate(self.network)]
+
+
+class ProposesOneTwice(Finetune):
+    def candidates(self, task):
+        network = copy.deepcopy(self.network)
+        return [Candidate(network, {"lr": 0.1}), Candidate(network, {"lr": 0.2})]
+
+
+class SharesALayer(Finetune):
+    def candidates(self, task):
+        one, other = copy.deepcopy(self.network), copy.deepcopy(self.network)
+        other.head.bias = one.head.bias
+        return [Candidate(one, name="one"), Candidate(other, name="other")]
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (ProposesItself, r"a network of its own as the candidate default"),
+        (ProposesOneTwice, r"lr=0.1 and lr=0.2 .* share the tensor trunk"),
+        (SharesALayer, r"one and other .* share the tensor head.bias"),
+    ],
+)
+def test_candidates_that_share_a_tensor_are_refused_before_training(cls: type[Finetune], words: str) -> None:
+    with pytest.raises(Refusal, match=rf"{cls.__name__} proposed {words}.*copy.deepcopy"):
+        learn(make(cls), toys.stream(tasks=1))
+
+
+class TrainsOnNothing(Finetune):
+    def learn(self, task):
+        nothing = Split(*task.train.gather(torch.empty(0, dtype=torch.int64)))
+        best = yield Phase(self.candidates(task), train=nothing)
+        self.adopt(best.candidate, task)
+
+
+def test_an_empty_split_is_refused_instead_of_training_on_the_whole_task() -> None:
+    with pytest.raises(Refusal, match=r"TrainsOnNothing proposed a phase of task 0 whose `train` is empty"):
+        learn(make(TrainsOnNothing), toys.stream(tasks=1))
+
+
+class TrainsOnSome(Finetune):
+    def learn(self, task):
+        best = yield Phase(self.candidates(task), train=Split(*task.train.gather(torch.arange(20))))
+        self.adopt(best.candidate, task)
+
+
+def test_a_phase_may_train_on_some_of_the_tasks_examples() -> None:
+    learned = learn(make(TrainsOnSome), toys.stream(tasks=2), training(max_epochs=2))
+    assert learned.journal.find("phase")["costs"]["examples"] == 40
+
+
+class TrainsItselfForTests(Finetune):
+    def predictors(self, seen):
+        with torch.no_grad():
+            self.network.head.bias.zero_()
+        return {"": self}
+        yield
+
+
+def test_predictors_that_change_the_learner_are_refused() -> None:
+    with pytest.raises(ProtocolError, match=r"TrainsItselfForTests\.predictors changed the learner itself.*\n.*copy\.deepcopy"):
+        learn(make(TrainsItselfForTests), toys.stream(tasks=1))
+
+
+# ---- what a learner keeps ------------------------------------------------------------------------------------------------
+
+
+class KeepsAnAttribute(Finetune):
+    def on_task_end(self, task):
+        self.old = task.train.x[:20].clone()
+
+    def extend(self, batch):
+        return batch.cat(self.old[:1], batch.y[:1], batch.task[:1]) if hasattr(self, "old") else batch
+
+
+class KeepsInAList(Finetune):
+    def on_task_end(self, task):
+        self.kept = [*getattr(self, "kept", []), {"x": task.train.x.numpy()[:3].copy()}]
+
+
+@pytest.mark.parametrize(("cls", "name"), [(KeepsAnAttribute, r"self\.old"), (KeepsInAList, r"self\.kept\[0\]\['x'\]")])
+def test_a_tensor_that_no_checkpoint_holds_is_named_at_the_boundary(cls: type[Finetune], name: str, tmp_path) -> None:
+    with pytest.raises(ProtocolError, match=rf"{cls.__name__} keeps a tensor in {name}.*\n.*self\.memory"):
+        run(tmp_path, f"learner._target_=tests.test_honest_mistakes.{cls.__name__}", "selection=none")
+
+
+class HasAConstant(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.weights_of_classes = torch.ones(10)
+
+
+def test_constants_that_are_made_again_may_be_attributes(tmp_path) -> None:
+    run(tmp_path, "learner._target_=tests.test_honest_mistakes.HasAConstant", "selection=none")
+
+
+class KeepsAView(Finetune):
+    def on_task_end(self, task):
+        self.old = task.train.x.numpy()[:5]
+
+
+class KeepsAClosure(Finetune):
+    def on_task_end(self, task):
+        x = task.train.x
+        self.penalty = lambda: x.sum()
+
+
+@pytest.mark.parametrize(("cls", "name"), [(KeepsAView, "old"), (KeepsAClosure, "penalty")])
+def test_a_leak_is_named_in_arrays_and_closures_too(cls: type[Finetune], name: str) -> None:
+    with pytest.raises(ProtocolError, match=rf"but self\.{name} still holds a tensor.*\n.*clone"):
+        learn(make(cls), toys.stream(tasks=1))
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------------
+
+
+class Fails(Finetune):
+    def after_step(self, c, batch):
+        return {}["no such key"]
+
+
+class FailsInLearn(Finetune):
+    def learn(self, task):
+        yield Phase(self.candidates(task))
+        raise ValueError("between\nphases")
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [(Fails, "Fails.after_step raised KeyError: 'no such key'"), (FailsInLearn, "FailsInLearn.learn raised ValueError: between\nphases")],
+)
+def test_an_exception_in_a_learners_code_is_told_as_the_learners_with_its_line(cls: type[Finetune], words: str) -> None:
+    with pytest.raises(LearnerError) as told:
+        learn(make(cls), toys.stream(tasks=1))
+    assert str(told.value).startswith(words + "\nat ")
+    assert "test_honest_mistakes.py, line" in str(told.value)
+    assert len(str(told.value).splitlines()) <= 5
+
+
+class Mixin:
+    def training_step(self, batch, index):
+        return None
+
+
+def test_final_hooks_are_not_overridden_through_a_mixin_either() -> None:
+    with pytest.raises(Refusal, match="Mixed overrides training_step"):
+        type("Mixed", (Mixin, Finetune), {})
+
+
+@pytest.mark.parametrize("override", ["trainer.threads=100000", "+trainer.lightning.strategy=ddp"])
+def test_settings_that_would_crash_or_riddle_are_refused(override: str, tmp_path) -> None:
+    with pytest.raises(Refusal, match=override.split("=")[0].strip("+")):
+        run(tmp_path, override)
