@@ -6,17 +6,11 @@ applications of Pfuelb and Gepperth 2019 (A comprehensive, application-oriented 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cl_lightning.data.cache import Images
-from cl_lightning.data.stream import Stream
-from cl_lightning.evaluation.evaluator import Examination
-from cl_lightning.evaluation.resemblance import SURE, Resemblance
-
-GUESSES = 0.05  # share of predictions that may differ between two batchings, besides as many as differ by chance
-UNKNOWN_ORIGIN = "no copies of examples were found in its state: generated, or changed"
 GROWTH = 1.1  # of the cost of a mini-batch, which also depends on how full the last one of an epoch is
+UNKNOWN_ORIGIN = "no copies of examples were found in its checkpoints: generated, or changed"
 
 
 @dataclass(frozen=True)
@@ -24,13 +18,28 @@ class Lesson:
     """What happened while one task was learned."""
 
     lent: Sequence[int]  # tasks whose training data could be read
-    copies: dict[str, int]  # examples of it found in the learner's state at its end, by where
+    copies: Mapping[str, int]  # examples of it found in the learner's checkpoint at its end, by where
     replayed: int  # examples that the learner added to mini-batches, or trained on, besides those of the task
-    held: int  # bytes at its end: of the checkpoint
+    held: int  # bytes of the checkpoint at its end
     step_cost: float | None  # operations of a mini-batch, an example and candidate; of its dearest phase
     compared: int  # candidates in its largest phase
     size: int = 0  # examples of the task
     seen: int = 0  # examples in mini-batches, as often as they came
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run was: what no single task tells."""
+
+    head: str  # the stream's mode
+    told: bool  # whether the learner is given the task's number at test
+    masks: bool  # whether some of its logits were so low that it takes outputs out of the choice by itself
+    permuted: bool  # whether the recipe permutes pixels
+    sources: Sequence[str]  # of the tasks
+    stand_ins: Mapping[str, str]  # images in the place of those that the stream names, by name
+    declares_past: bool = False
+    passes: int | None = None  # of a single pass: how often each example may be seen
+    callbacks: Sequence[str] = ()  # of the user
 
 
 @dataclass(frozen=True)
@@ -40,134 +49,84 @@ class Finding:
     evidence: str
 
 
-def card_of(rows: Sequence[dict], stream: Stream, declares_past: bool, passes: int | None) -> list[Finding]:
-    """From the journal's rows of a finished run."""
-    examined = next(row for row in reversed(rows) if row["event"] == "examined")
-    alike = Resemblance(**examined["resemblance"]) if examined["resemblance"] else None
-    lessons = [lesson_of(row, rows, stream) for row in rows if row["event"] == "boundary"]
-    findings = card(stream.head.mode, declares_past, lessons, Examination(**examined["examination"]), alike, passes)
-    return findings + named_data([images for images in stream.sources if images.substitute])
-
-
-def lesson_of(boundary: dict, rows: Sequence[dict], stream: Stream) -> Lesson:
-    phases = [row for row in rows if row["event"] == "phase" and row["where"] == f"task{boundary['task']}"]
-    trained = [phase["costs"] for phase in phases if phase["costs"]["candidate_examples"]]
-    return Lesson(
-        lent=boundary["lent"],
-        copies=boundary["copies"],
-        replayed=boundary["costs"]["replayed"] + sum(phase["foreign"] for phase in phases),
-        held=boundary["stored"],
-        step_cost=max((costs["step_flops"] / costs["candidate_examples"] for costs in trained), default=None),
-        compared=max((len(phase["candidates"]) for phase in phases), default=0),
-        size=len(stream.recipe(boundary["task"]).train),
-        seen=boundary["costs"]["examples"],
-    )
-
-
-def card(
-    mode: str,
-    declares_past: bool,
-    lessons: Sequence[Lesson],
-    examined: Examination,
-    alike: Resemblance | None,
-    passes: int | None = None,
-) -> list[Finding]:
-    """Desiderata first, then constraints, then the protocol of a single pass where it was asked for.
+def card(setting: Setting, lessons: Sequence[Lesson]) -> list[Finding]:
+    """Desiderata first, then constraints, then what is said only where it applies.
 
     Every violated one is to be reported with the numbers of the run.
     """
     rules = [
-        cross_task_resemblance(alike),
-        shared_output_head(mode, examined),
-        no_task_label_at_test(mode, examined),
-        no_retraining_on_old_tasks(lessons, declares_past),
+        cross_task_resemblance(setting),
+        shared_output_head(setting),
+        no_task_label_at_test(setting),
+        no_stored_examples("no retraining on old tasks", setting, lessons),
         more_than_two_tasks(len(lessons)),
-        low_memory(lessons, declares_past),
+        no_stored_examples("low memory", setting, lessons),
         causality(lessons),
         constant_update(lessons),
     ]
-    return rules + ([single_pass(lessons, passes)] if passes else [])
-
-
-def named_data(stand_ins: Sequence[Images]) -> list[Finding]:
-    """Said where other images take the place of those that the stream names."""
-    if not stand_ins:
-        return []
-    told = ", ".join(f"{images.source} stands in for {images.name}" for images in stand_ins)
-    return [verdict("named data", False, f"{told}: numbers are not those of the named data sets")]
+    if setting.passes:
+        rules.append(single_pass(lessons, setting.passes))
+    if setting.stand_ins:
+        told = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
+        rules.append(verdict("named data", False, f"{told}: numbers are not those of the named data sets"))
+    if setting.callbacks:
+        told = f"{', '.join(setting.callbacks)} ran beside the learner; what they did to it, the program cannot see"
+        rules.append(verdict("own callbacks", None, told))
+    return rules
 
 
 def verdict(rule: str, holds: bool | None, evidence: str) -> Finding:
     return Finding(rule, {True: "satisfied", False: "violated", None: "unknown"}[holds], evidence)
 
 
-def cross_task_resemblance(alike: Resemblance | None) -> Finding:
-    rule = "cross-task resemblance"
-    if alike is None:
+def cross_task_resemblance(setting: Setting) -> Finding:
+    rule, sources = "cross-task resemblance", list(dict.fromkeys(setting.sources))
+    if len(setting.sources) < 2:
         return verdict(rule, None, "there is one task only")
-    told = (
-        f"a network trained on earlier tasks gives {alike.sure:.1%} of the images of task {alike.task} an old class with probability "
-        f"{SURE} or more (mean entropy {alike.entropy:.2f} nats)"
-    )
-    return verdict(rule, alike.alike, f"tasks differ by a permutation of pixels; {told}" if alike.permuted else told)
+    if setting.permuted:
+        return verdict(rule, False, "tasks differ by a permutation of pixels")
+    if len(sources) < len(setting.sources):
+        return verdict(rule, True, f"by construction: tasks share their images' source ({', '.join(sources[:3])}), and no pixels are permuted")
+    return verdict(rule, None, "every task has images of another source; python -m cl_lightning.data describe measures how alike they are")
 
 
-def shared_output_head(mode: str, examined: Examination) -> Finding:
+def shared_output_head(setting: Setting) -> Finding:
     rule = "shared output head"
-    if mode == "multi_train_test":
+    if setting.head == "multi_train_test":
         return verdict(rule, False, "loss and test go over the task's own outputs (stream.head=multi_train_test)")
-    if mode == "multi_test":
+    if setting.head == "multi_test":
         return verdict(rule, False, "shared in training, but masked to the task's own outputs at test (stream.head=multi_test)")
-    if examined.masked:
-        return verdict(rule, False, "it masks outputs by itself: some of its logits are -inf")
-    if examined.layers > 1:
-        return verdict(rule, False, f"{examined.layers} different output layers gave the predictions for {examined.tasks} tasks")
-    return verdict(rule, True, f"one output vector for all tasks (stream.head={mode})")
+    if setting.masks:
+        return verdict(rule, False, "it masks outputs by itself: some of its logits are below -1e8")
+    if setting.told:
+        return verdict(rule, None, "it is told the task's number, and may have outputs for each: the program cannot know")
+    return verdict(rule, True, f"one output vector for all tasks (stream.head={setting.head}), and it is not told which task it is")
 
 
-def no_task_label_at_test(mode: str, examined: Examination) -> Finding:
-    rule, changed = "no task label at test", f"{examined.changed} of {examined.images} predictions"
-    if not examined.images:
-        return verdict(rule, None, "nothing could be predicted at the end")
-    if examined.told and examined.changed:
-        return verdict(rule, False, f"it declares that it needs the task's number, and {changed} change when it is told another")
-    if examined.unsteady:
-        same = f"{examined.unsteady} of {examined.images} predictions"
-        return verdict(rule, False, f"it is not told the task, but {same} of the same images change from one call to the next: it counts")
-    by_chance = examined.noise + 3 * (2 * examined.noise) ** 0.5  # of two counts of such differences, one may be so much the higher
-    if not examined.told and examined.changed > by_chance + GUESSES * examined.images:
-        return verdict(rule, False, f"it is not told the task, but {changed} change when images of all tasks are mixed: it finds out")
-    if mode in ("multi_test", "multi_train_test"):
-        return verdict(rule, False, f"outputs of other tasks are masked at test (stream.head={mode})")
-    if examined.told and examined.tasks < 2:
-        return verdict(rule, None, "it is told the task's number, and there is no other to tell it")
-    if examined.told:
-        return verdict(rule, True, f"it is told the task's number, but none of {examined.images} predictions change when told another")
-    noise = f", {examined.noise} by chance alone" if examined.noise else ""
-    return verdict(rule, True, f"it is not told the task; {changed} change when images of all tasks are mixed{noise}")
+def no_task_label_at_test(setting: Setting) -> Finding:
+    rule = "no task label at test"
+    if setting.told:
+        return verdict(rule, False, "it is told the number of the task that images are from")
+    if setting.head in ("multi_test", "multi_train_test"):
+        return verdict(rule, False, f"outputs of other tasks are masked at test (stream.head={setting.head})")
+    return verdict(rule, True, "by construction: it is not told the task, and images of all tasks are mixed in the mini-batches of the test")
 
 
-def no_retraining_on_old_tasks(lessons: Sequence[Lesson], declares_past: bool) -> Finding:
-    rule = "no retraining on old tasks"
+def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -> Finding:
+    """Past inputs that are lent again, stored or replayed: retraining and memory are judged by the same facts."""
     if lent := past_lent(lessons):
-        return verdict(rule, False, f"breaks the rules and {'says so' if declares_past else 'does not say so'}: {lent}")
+        says = "says so" if setting.declares_past else "does not say so"
+        return verdict(rule, False, f"breaks the rules and {says}: {lent}")
     replayed = sum(lesson.replayed for lesson in lessons)
     if copies := stored(lessons):
         return verdict(rule, False, f"{copies}; {replayed} examples were added to mini-batches")
     if replayed:
-        return verdict(rule, None, f"{replayed} examples were added, and {UNKNOWN_ORIGIN}")
-    return verdict(rule, True, "no example of a task was found in its state at the task's end, and none was added to mini-batches")
+        return verdict(rule, None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}")
+    return verdict(rule, True, "none found: no example of a task in its checkpoints, and none added to mini-batches")
 
 
 def more_than_two_tasks(tasks: int) -> Finding:
     return verdict("more than two tasks", tasks > 2, f"{tasks} task{'s' * (tasks > 1)}")
-
-
-def low_memory(lessons: Sequence[Lesson], declares_past: bool) -> Finding:
-    rule, found = "low memory", past_lent(lessons) or stored(lessons)
-    if not found and (replayed := sum(lesson.replayed for lesson in lessons)):
-        return verdict(rule, None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}")
-    return verdict(rule, not found, found or "no input of a past task was stored, or used to stop or select")
 
 
 def causality(lessons: Sequence[Lesson]) -> Finding:

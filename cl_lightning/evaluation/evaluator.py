@@ -1,62 +1,53 @@
-"""The evaluator: the only one that holds test data. It reports; nothing it measures goes back to a learner."""
+"""The evaluator: the only code that sees test data. It calls learners, and gives nothing back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import copy
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import torch
-import torch.nn as nn
-from torch.nn.modules.module import register_module_forward_hook
 
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.task import Split
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
-from cl_lightning.metrics import AccuracyMatrix
-from cl_lightning.protocol import Grants, ProtocolError, running
+from cl_lightning.metrics.accuracy_matrix import predicted
+from cl_lightning.protocol import Grants, LearnerError, ProtocolError, running
 from cl_lightning.randomness import rng, seeded
 
-TASKS_EXAMINED, IMAGES_EXAMINED = 20, 50  # and so many of each
 KEPT_BYTES = 1 << 30  # test tensors kept in memory between evaluations; the rest is made again
+MIXED_BYTES = 1 << 28  # images of several tasks that are mixed at once
+MASKED = -1e8  # a logit below this takes an output out of the choice
 
 
-@dataclass(frozen=True)
-class Examination:
-    """What came of predicting test images a second time."""
+class Answers(NamedTuple):
+    """What was predicted for a task's images, and what they are: output numbers (n,)."""
 
-    told: bool  # whether the learner is given the number of the task
-    tasks: int
-    images: int
-    changed: int  # predictions that differ: told another task, or among images of all tasks
-    layers: int  # different modules that gave the logits, over tasks
-    unsteady: int = 0  # predictions that differ when the same images are predicted again with the same draws
-    noise: int = 0  # predictions that differ when nothing but the draws is another
-    masked: bool = False  # whether it gave logits of -inf
-
-
-@dataclass(frozen=True)
-class Known:
-    """What a learner that does not forget said of a task's test images."""
-
-    x: torch.Tensor  # some of them,
-    logits: torch.Tensor  # and what it said of these
-    numbers: torch.Tensor  # predicted for all
+    numbers: torch.Tensor
     y: torch.Tensor
+
+    @property
+    def accuracy(self) -> float:
+        return (self.numbers == self.y).sum().item() / len(self.y)
 
 
 class Evaluator:
-    """Measures rows of the accuracy matrix."""
+    """Measures rows of the accuracy matrix.
+
+    A learner that is not told the task is tested on mini-batches in which the images of all tasks are mixed, so that it cannot find out.
+    It is tested as a copy that is thrown away, on images of its own.
+    """
 
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
+        self.masks = False  # whether a learner took outputs out of the choice by itself, in what was predicted so far
         self._kept: dict[int, Split] = {}
-        self._known: dict[tuple[str, int, bool], Known] = {}  # of learners that do not forget: by predictor, task, and whether in probes
-        self.told = False  # whether a predictor was ever given a task's number
+        self._frozen: dict[tuple[str, int, bool], Answers] = {}  # that are declared never to change again
 
-    def asked(self, learned: int) -> range:
+    def tasks_to_test(self, learned: int) -> range:
         """The tasks that ``trainer.evaluate`` wants measured after learning so many."""
         tasks = len(self.stream)
         if self.settings.evaluate == "final":
@@ -64,129 +55,105 @@ class Evaluator:
         return range(learned if self.settings.evaluate == "seen" else tasks)
 
     def measure(self, predictors: Mapping[str, Learner], learned: int) -> dict[str, list[float | None]]:
-        """One row a predictor: the accuracy on every task, None where it cannot predict or is not asked."""
-        for predictor in predictors.values():
-            self.grants.check(predictor)
+        """One row a predictor: the accuracy on every task, None where it cannot predict or was not to be tested."""
         return {name: self.row(predictor, learned, name=name) for name, predictor in predictors.items()}
 
     def probe(self, predictor: Learner, learned: int) -> list[float | None]:
         """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated; on some of their images."""
-        return self.row(predictor, learned, range(learned if self.settings.evaluate == "seen" else len(self.stream)), probing=True)
+        seen = range(learned if self.settings.evaluate == "seen" else len(self.stream))
+        return self.row(predictor, learned, seen, probing=True)
+
+    def row(
+        self, predictor: Learner, learned: int, tasks: Iterable[int] | None = None, probing: bool = False, name: str = ""
+    ) -> list[float | None]:
+        able = self.able(predictor, self.tasks_to_test(learned) if tasks is None else tasks)
+        frozen = [task for task in able if predictor.frozen_predictions and learned > task + probing]
+        whole = learned == len(self.stream) and not probing  # the last row: what is declared frozen is looked at again
+        known = {} if whole else {task: self._frozen[key] for task in frozen if (key := (name, task, probing)) in self._frozen}
+        rest = [task for task in able if task not in known]
+        split_of = (lambda task: self.subset(self.test(task))) if probing else self.test
+        found = known | self.answers(predictor, rest, split_of, ("evaluate", learned))
+        for task in frozen:
+            before = self._frozen.setdefault((name, task, probing), found[task])
+            if not torch.equal(before.numbers, found[task].numbers):
+                raise ProtocolError(
+                    f"{type(predictor).__name__} declares frozen_predictions=True, but its predictions for task {task} have changed.",
+                    "Freeze all that they depend on, running statistics too, or leave it out: every task is tested whole then.",
+                )
+        warn_of_nan(predictor, "test", found)
+        return self.accuracies(found)
+
+    def validate(self, predictor: Learner) -> list[float | None]:
+        """The accuracy on every task's validation examples, those that candidates were scored on, predicted as test examples are.
+        None where a task has none, or cannot be predicted."""
+        splits = {task: self.stream.validation(task) for task in range(len(self.stream))}
+        able = self.able(predictor, [task for task, split in splits.items() if split is not None])
+        found = self.answers(predictor, able, lambda task: splits[task], ("validate",))
+        warn_of_nan(predictor, "validation", found)
+        return self.accuracies(found)
+
+    def accuracies(self, found: Mapping[int, Answers]) -> list[float | None]:
+        return [found[task].accuracy if task in found else None for task in range(len(self.stream))]
+
+    def able(self, predictor: Learner, tasks: Iterable[int]) -> list[int]:
+        """The tasks that it can predict: asked before it sees any image."""
+        self.grants.check(predictor)
+        with running(predictor, "predicts"):
+            return [task for task in tasks if predictor.predicts(task)]
+
+    # ---- predictions ---------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def row(
-        self, predictor: Learner, learned: int, tasks: range | None = None, probing: bool = False, name: str = ""
-    ) -> list[float | None]:
-        matrix = AccuracyMatrix(len(self.stream))
-        predictor.to(self.device).eval()
-        for task in self.asked(learned) if tasks is None else tasks:
-            if predictor.predicts(task):
-                with seeded(predictor.seed, "evaluate", learned):  # the same for all tasks, so that draws tell nothing of the task
-                    matrix.update(*self.answers(predictor, task, learned, probing, name), learned, task)
-        predictor.cpu()  # where it is between phases
-        row = (matrix.right / matrix.total)[learned].tolist()
-        return [None if value != value else value for value in row]
+    def answers(self, predictor: Learner, tasks: Iterable[int], split_of: Callable, key: tuple) -> dict[int, Answers]:
+        """Predictions by task, on the CPU, -1 where logits are NaN. The learner is told the task only if it declared so."""
+        found: dict[int, Answers] = {}
+        tested = copy.deepcopy(predictor).to(self.device).eval()
+        if tested.needs.task_id_at_test:
+            for task in tasks:
+                split = split_of(task)
+                with seeded(predictor.seed, *key):  # the same for all tasks, so that draws tell nothing of the task
+                    numbers = [self.predict(tested, x.clone(), t, task) for x, t in self.batches(split.x, split.task)]
+                found[task] = Answers(torch.cat(numbers), split.y)
+            return found
+        for window in windows(tasks, split_of):
+            sizes = [len(split) for split in window.values()]
+            x, task_of = (torch.cat(parts) for parts in zip(*((split.x, split.task) for split in window.values())))
+            order = torch.randperm(len(x), generator=rng("mixed", len(x)))
+            with seeded(predictor.seed, *key):
+                numbers = [self.predict(tested, x[rows], task_of[rows], None) for (rows,) in self.batches(order)]
+            in_order = torch.empty_like(order).index_copy_(0, order, torch.cat(numbers))
+            found |= {task: Answers(part, window[task].y) for task, part in zip(window, in_order.split(sizes))}
+        return found
 
-    def some(self, test: Split) -> Split:
+    def batches(self, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+        return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))
+
+    def predict(self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, told: int | None) -> torch.Tensor:
+        """Output numbers (n,) of one batch; ``task_of`` (n,) is for the evaluator's masks alone."""
+        head = self.stream.head
+        try:
+            with running(tested, "forward"):
+                logits = tested(x.to(self.device), told)
+        except LearnerError as error:
+            hint = "If it must be told the task of the images, declare so: needs = Needs(task_id_at_test=True)."
+            raise LearnerError(f"{error}\n{hint}" if told is None else str(error)) from error.__cause__
+        if logits.shape != (len(x), head.outputs):
+            raise Refusal(
+                f"{type(tested).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} images; this stream has "
+                f"{head.outputs} outputs, so they must be {(len(x), head.outputs)}."
+            )
+        self.masks = self.masks or bool((logits < MASKED).any())
+        return predicted(head.mask(logits, task_of.to(logits.device)) if head.masks_test else logits).cpu()
+
+    # ---- images --------------------------------------------------------------------------------------------------
+
+    def subset(self, test: Split) -> Split:
         """Examples for a probe: all, or so many by chance, the same at each."""
         most = self.settings.probe_examples
         if most is None or most >= len(test):
             return test
         rows = torch.randperm(len(test), generator=rng("probe", len(test)))[:most].sort().values
         return Split(test.x[rows], test.y[rows], test.task[rows])
-
-    def answers(self, predictor: Learner, task: int, learned: int, probing: bool, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Predicted and true output numbers (n,). A learner that declares never to forget is asked for all images of a task once; from
-        then on for some, whose logits must have kept their bits."""
-        settled, key = not predictor.forgets and learned > task + probing, (name, task, probing)
-        if settled and key in self._known:
-            return self.unchanged(predictor, task, self._known[key])
-        test = self.some(self.test(task)) if probing else self.test(task)
-        numbers = self.predict(predictor, test, task)
-        if settled:
-            x = test.x[:IMAGES_EXAMINED].clone()
-            self._known[key] = Known(x, self.again(predictor, x, self.given(predictor, task)), numbers, test.y.clone())
-        return numbers, test.y
-
-    def unchanged(self, predictor: Learner, task: int, known: Known) -> tuple[torch.Tensor, torch.Tensor]:
-        if not torch.equal(known.logits, self.again(predictor, known.x, self.given(predictor, task))):
-            raise ProtocolError(
-                f"{type(predictor).__name__} declares forgets=False, but its predictions for task {task} have changed.",
-                "Freeze all that they depend on, running statistics too, or leave forgets=True: every task is tested whole then.",
-            )
-        return known.numbers, known.y
-
-    def given(self, predictor: Learner, task: int) -> int | None:
-        return task if predictor.needs.task_id_at_test else None
-
-    def predict(self, predictor: Learner, test: Split, task: int) -> torch.Tensor:
-        """Output numbers (n,) on the CPU. The learner is told the task only if it declared the need."""
-        head, numbers = self.stream.head, []
-        for x in test.x.split(self.settings.eval_batch_size):
-            self.grants.check(predictor)  # who asks for the task only now is found out now
-            given = self.given(predictor, task)
-            self.told |= given is not None
-            with running(predictor, "forward"):
-                logits = self.logits(predictor, x.to(self.device), given, task)
-            if logits.shape != (len(x), head.outputs):
-                raise Refusal(
-                    f"{type(predictor).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} images; this stream has "
-                    f"{head.outputs} outputs, so they must be {(len(x), head.outputs)}."
-                )
-            numbers.append((head.mask(logits, task) if head.masks_test else logits).argmax(1).cpu())
-        return torch.cat(numbers)
-
-    # ---- what predictions depend on --------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def examine(self, predictor: Learner) -> Examination:
-        """Predict some test images again: told another task than their own or, if it is told none, mixed with images of all tasks."""
-        predictor.to(self.device).eval()
-        tasks = [task for task in spread(len(self.stream), TASKS_EXAMINED) if predictor.predicts(task)]
-        told = predictor.needs.task_id_at_test or self.told
-        images = [self.test(task).x[:IMAGES_EXAMINED] for task in tasks]
-        layers, own, unsteady, noise = [], [], 0, 0
-        for task, x in zip(tasks, images):
-            with last_layer(predictor) as last:
-                own.append(self.again(predictor, x, task if told else None))
-            layers.append(last())
-        masked = any((logits == -torch.inf).any() for logits in own)
-        if told:
-            others = [self.again(predictor, x, tasks[i - 1]) for i, x in enumerate(images)]
-            changed = [(one != other).any(1) if one.shape == other.shape else torch.ones(len(one)) for one, other in zip(own, others)]
-        else:
-            order = torch.randperm(sum(map(len, images)), generator=rng("examine"))
-            mixed = self.again(predictor, torch.cat([*images, torch.empty(0, *self.stream.shape)])[order], None)
-            changed = [torch.cat([*own, mixed[:0]])[order].argmax(1) != mixed.argmax(1)] if len(mixed) else []
-            unsteady = differing(own, [self.again(predictor, x, None) for x in images])
-            noise = differing(own, [self.again(predictor, x, None, "other draws") for x in images])
-        predictor.cpu()
-        count = int(sum(part.sum() for part in changed))
-        return Examination(told, len(tasks), sum(map(len, images)), count, len(set(layers)), unsteady, noise, masked)
-
-    def again(self, predictor: Learner, x: torch.Tensor, task: int | None, draws: str = "") -> torch.Tensor:
-        """Logits on the CPU, all drawn noise the same each time; nothing where it does not predict under this task."""
-        with seeded(predictor.seed, "examine", draws), running(predictor, "forward"):
-            try:
-                return predictor(x.to(self.device), task).cpu()
-            except (LookupError, ValueError, RuntimeError):
-                if task is None:
-                    raise
-                return torch.empty(0)
-
-    def logits(self, predictor: Learner, x: torch.Tensor, given: int | None, task: int) -> torch.Tensor:
-        """What the predictor says, knowing no more than it declared."""
-        try:
-            return predictor(x, given)
-        except ProtocolError:
-            raise
-        except Exception as reason:
-            if given is not None or not works(predictor, x, task):
-                raise
-            raise ProtocolError(
-                f"it works only when told which task the images are from ({type(reason).__name__}: {reason}), and did not declare so.",
-                "Declare it: needs = Needs(task_id_at_test=True). The card will say that predictions need the task's number.",
-            ) from reason
 
     def test(self, task: int) -> Split:
         """A task's test examples, as many of them kept in memory as fit."""
@@ -198,39 +165,26 @@ class Evaluator:
         return split
 
 
-def works(predictor: Learner, x: torch.Tensor, task: int) -> bool:
-    """Whether it predicts when told the task."""
-    try:
-        predictor(x, task)
-    except Exception:
-        return False
-    return True
+def windows(tasks: Iterable[int], split_of: Callable[[int], Split]) -> Iterator[dict[int, Split]]:
+    """Consecutive tasks whose images fit in memory together."""
+    window: dict[int, Split] = {}
+    for task in tasks:
+        split = split_of(task)
+        if window and sum(other.x.nbytes for other in window.values()) + split.x.nbytes > MIXED_BYTES:
+            yield window
+            window = {}
+        window[task] = split
+    if window:
+        yield window
 
 
-def differing(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> int:
-    return int(sum((one.argmax(1) != other.argmax(1)).sum() for one, other in zip(ones, others)))
-
-
-def spread(n: int, most: int) -> list[int]:
-    """At most so many of 0 .. n - 1, the first and the last among them.
-
-    >>> spread(3, 20), spread(9, 3)
-    ([0, 1, 2], [0, 4, 8])
-    """
-    return list(range(n)) if n <= most else [round(i * (n - 1) / (most - 1)) for i in range(most)]
-
-
-@contextmanager
-def last_layer(predictor: nn.Module) -> Iterator[Callable[[], str]]:
-    """Afterwards: the name of the predictor's module with weights that was called last; empty if none was."""
-    called, names = [""], {module: name for name, module in predictor.named_modules()}
-
-    def note(module: nn.Module, *_: object) -> None:
-        if module in names and next(module.parameters(recurse=False), None) is not None:
-            called[0] = names[module]
-
-    handle = register_module_forward_hook(note)
-    try:
-        yield lambda: called[0]
-    finally:
-        handle.remove()
+def warn_of_nan(predictor: Learner, split: str, found: Mapping[int, Answers]) -> None:
+    """Say how many images of which tasks count as wrong because their logits are NaN."""
+    lost = {task: int((of_task.numbers < 0).sum()) for task, of_task in found.items()}
+    parts = [f"{count} of {len(found[task].y)} of task {task}" for task, count in lost.items() if count]
+    if parts:
+        warnings.warn(
+            f"{type(predictor).__name__} gave NaN logits for {split} images, which count as wrong: {', '.join(parts)}. "
+            "A lower learning rate or trainer.clip may help.",
+            stacklevel=2,
+        )
