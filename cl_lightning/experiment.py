@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import faults, termination
 from cl_lightning.errors import Refusal
-from cl_lightning.protocol import Grants
+from cl_lightning.protocol import Grants, running
 from cl_lightning.ranges import check_keys
 from cl_lightning.report.tables import show
 from cl_lightning.resume import changed, discard, held, open_journal, restore
@@ -67,14 +67,14 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     """Learn every task that the journal does not hold yet, and write the results."""
     import torch
 
-    from cl_lightning.data.copies import copies_of
+    from cl_lightning.data.copies import copies_in
+    from cl_lightning.data.lease import check_saved, unsaved
     from cl_lightning.data.module import StreamDataModule
     from cl_lightning.engine.forecast import Forecast
     from cl_lightning.engine.phases import Phases
     from cl_lightning.engine.settings import Training
     from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
-    from cl_lightning.evaluation.resemblance import resemblance
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
@@ -85,6 +85,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     stream = build_stream(cfg)
     learner, grants = build_learner(cfg, stream), Grants(**cfg.grants)
     grants.check(learner)
+    constants = unsaved(learner)  # made again at a restart
     if cfg.reference and stream.head.mode in ("single", "multi_test"):
         raise Refusal(
             f"reference=true compares with a network that learns the last task alone; with stream.head={stream.head.mode} it would "
@@ -99,7 +100,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
 
     def tell(hook: str, *arguments: Any) -> None:
         for callback in callbacks:
-            getattr(callback, hook, lambda *_: None)(*arguments)
+            with running(callback, hook, arguments):
+                getattr(callback, hook, lambda *_: None)(*arguments)
 
     def probe(copied: Learner, task: Task, phase: int, step: int, candidate: str | None) -> None:
         row = evaluator.probe(copied, task.index + 1)
@@ -120,38 +122,38 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         predictors = predictors_after(learned)
         rows = evaluator.measure(predictors, learned)
         first = next(iter(rows.values()))
-        journal.append("evaluated", learned=learned, rows=rows, costs=phases.settle().plain(), seconds=perf_counter() - began)
-        measured = [accuracy for accuracy in first if accuracy is not None]
+        costs, seconds = phases.settle().plain(), perf_counter() - began
+        journal.append("evaluated", learned=learned, rows=rows, masks=evaluator.masks, costs=costs, seconds=seconds)
+        of_learned = [accuracy for accuracy in first[:learned] if accuracy is not None]
         for logger in loggers:
-            mean = {"test/mean_accuracy": sum(measured) / len(measured)} if measured else {}
+            mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
             tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(first) if accuracy is not None}
             logger.log_metrics({"learned": learned, **mean, **tasks}, step=phases.step)
         tell("on_evaluated", learner, learned, first)
 
-    def examine() -> None:
-        """What the card needs to know and cannot read off the journal."""
-        if not journal.find("examined"):
-            examination = evaluator.examine(next(iter(predictors_after(len(stream)).values())))
-            alike = resemblance(stream)
-            journal.append("examined", examination=asdict(examination), resemblance=asdict(alike) if alike else None)
+    def validate() -> None:
+        """The last look at the learner: what a search over whole streams may choose by."""
+        if not journal.find("validated"):
+            main = next(iter(predictors_after(len(stream)).values()))
+            journal.append("validated", accuracies=evaluator.validate(main))
 
     tell("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
     try:
         evaluate(learned)
         for index in range(learned, len(stream)):
-            grants.check(learner)
             with data.open(index, past=learner.needs.past_data, to=learner) as task:
                 tell("on_task_start", learner, task)
                 phases.learn(learner, task)
                 tell("on_task_end", learner, task)
                 lent = [each.index for each in (*task.past, task)]
-                copies = copies_of([split for split in (task.train, task.val) if split], learner, stream.show)
+                check_saved(learner, constants)
+                copies = copies_in(learner.state_dict(), task)
             saved = boundary(learner, phases, index, lent=lent, copies=copies)
             if cfg.debug.fresh_learner:
                 learner = build_learner(cfg, stream)
                 learner.load_state_dict(journal.load(saved)["learner"])
             evaluate(index + 1)
-        examine()
+        validate()
         if cfg.reference and not journal.find("reference"):
             journal.append("reference", **reference(cfg, stream, phases, data, settings))
     except BaseException:
@@ -168,7 +170,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         name=cfg.name,
         config=relevant(cfg),
         needs=asdict(learner.needs),
-        card=[asdict(finding) for finding in card_of(journal.rows, stream, learner.needs.past_data, data.passes)],
+        card=[asdict(finding) for finding in card_of(journal.rows, stream, learner.needs, data.passes, named_callbacks(cfg))],
         fingerprint=fingerprint(cfg),
         learner=learner_name(cfg),
         seed=cfg.seed,
@@ -270,6 +272,11 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
 def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
     """Makes networks for the stream's images and outputs."""
     return partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.shape)
+
+
+def named_callbacks(cfg: DictConfig) -> list[str]:
+    """The user's callbacks, by class."""
+    return [str(callback._target_).rpartition(".")[2] for callback in cfg.trainer.callbacks]
 
 
 def build_callbacks(cfg: DictConfig, forecast: Forecast) -> list:

@@ -19,6 +19,7 @@ DESCRIPTION = """The data sets of this program.
   show NAME                 draw a contact sheet, a row of images a class, into NAME.png
   show NAME NAME ...        a row of images each, into sheet.png; show all: of all that is on this machine
   check [NAME ...]          count, compare, and look for copies; without names, all that is on this machine
+  describe [KEY=VALUE ...]  the tasks of a stream (stream=rotated), and how much they look like each other
 
 Which sources, and from where, is configured as for a run: data=real data.root=FOLDER cache=FOLDER data.sources.mnist.side=32
 """
@@ -27,7 +28,7 @@ Which sources, and from where, is configured as for a run: data=real data.root=F
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         "python -m cl_lightning.data",
-        "python -m cl_lightning.data list|show|check [NAME ...] [KEY=VALUE ...] [--out FILE]",
+        "python -m cl_lightning.data list|show|check|describe [NAME ...] [KEY=VALUE ...] [--out FILE]",
         DESCRIPTION,
         formatter_class=argparse.RawTextHelpFormatter,
     )
@@ -174,6 +175,29 @@ def check(names: list[str], overrides: list[str], out: Path | None) -> int:
     return 2 if wrong else 0
 
 
+def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
+    """The stream of a run with these arguments; a small network is trained to say how alike its tasks are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from cl_lightning.data.resemblance import SURE, resemblance
+    from cl_lightning.experiment import build_stream
+
+    stream = build_stream(configured(overrides))
+    shown = Table("task", "name", "source", "classes", "train", "val", "test")
+    for index, task in enumerate(stream.describe()):
+        sizes = (str(task[key]) for key in ("n_train", "n_val", "n_test"))
+        shown.add_row(str(index), task["name"], task["source"], str(len(task["classes"])), *sizes)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    alike = resemblance(stream)
+    if alike is not None:
+        print(
+            f"A network trained on earlier tasks gives {alike.sure:.1%} of the images of task {alike.task} an old class with probability "
+            f"{SURE} or more (mean entropy {alike.entropy:.2f} nats){': their pixels are permuted' * alike.permuted}."
+        )
+    return 0
+
+
 def at_hand(name: str, source: Any, cache: str) -> bool:
     """It can be opened without a network."""
     from cl_lightning.data.cache import entry, is_complete
@@ -181,7 +205,12 @@ def at_hand(name: str, source: Any, cache: str) -> bool:
     return getattr(source, "is_here", lambda: True)() or is_complete(entry(name, source, cache))
 
 
-COMMANDS: dict[str, Callable[[list[str], list[str], Path | None], int]] = {"list": list_sources, "show": show, "check": check}
+COMMANDS: dict[str, Callable[[list[str], list[str], Path | None], int]] = {
+    "list": list_sources,
+    "show": show,
+    "check": check,
+    "describe": describe,
+}
 
 
 if __name__ == "__main__":

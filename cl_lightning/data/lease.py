@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Iterator
 from types import CellType, FunctionType
 from typing import Any
@@ -70,14 +71,13 @@ def parts_of(holder: object, name: str) -> list[tuple[str, Any]]:
     if isinstance(holder, CellType):
         return [(name, holder.cell_contents)] if holder != CellType() else []
     if isinstance(holder, Module):
-        own = {**holder._parameters, **holder._buffers, **holder._modules}
-        return [(f"{name}.{key}", value) for key, value in {**vars(holder), **own}.items() if key not in ("_parameters", "_buffers", "_modules")]
+        own = {**vars(holder), **holder._parameters, **holder._buffers, **holder._modules}
+        return [(f"{name}.{key}", value) for key, value in own.items() if key not in ("_parameters", "_buffers", "_modules")]
     if hasattr(holder, "__dict__") and not isinstance(holder, type):
         return [(f"{name}.{key}", value) for key, value in vars(holder).items()]
-    try:
-        return [(f"{name}[{i}]", value) for i, value in enumerate(holder)] if not isinstance(holder, str | bytes) else []  # type: ignore[arg-type]
-    except TypeError:
-        return []
+    if isinstance(holder, list | tuple | set | frozenset | deque):
+        return [(f"{name}[{i}]", value) for i, value in enumerate(holder)]
+    return []
 
 
 def unsaved(learner: Any) -> dict[str, tuple[int, int]]:

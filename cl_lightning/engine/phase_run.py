@@ -21,19 +21,18 @@ from cl_lightning.randomness import Key
 class Standing:
     """How far a candidate has come. ``weights`` are its best so far; None: the latest are."""
 
-    accuracy: float | None = None  # the best on validation data
+    accuracy: float | None = None  # the best on validation data, or of the phase's own score
     step: int = 0  # of the best accuracy
     steps: int = 0  # trained
     weights: dict[str, Tensor] | None = None
     moments: dict[str, dict] | None = None  # of the optimizer, at the same step
     diverged: bool = False  # its weights are no numbers any more: it cannot win
 
-    def plain(self) -> dict:
-        return {
-            "val_accuracy": self.accuracy,
-            "steps": self.steps,
-            "steps_to_best": self.steps if self.accuracy is None else self.step,
-        }
+    def plain(self, own_score: bool) -> dict:
+        """``own_score``: what it was scored by is the phase's own, and no accuracy."""
+        best = {"val_accuracy": None, "score": self.accuracy} if own_score else {"val_accuracy": self.accuracy}
+        to_best = self.steps if self.accuracy is None else self.step
+        return {**best, "steps": self.steps, "steps_to_best": to_best}
 
 
 @dataclass
@@ -58,6 +57,7 @@ class PhaseRun:
     optimizer: Optimizer | None = None
     stacks: bool = False  # whether to try training all as one stack
     stack: Stack | None = None
+    warned: set[int] = field(default_factory=set)  # candidates whose NaN logits were told
     seeded: tuple[tuple, int] = ((), 0)  # the last key of a hook, and its seed
 
     def __post_init__(self) -> None:

@@ -131,7 +131,7 @@ class Phases:
         if self.settings.probe == "winner" and where == f"task{task.index}":
             self.look(learner, winner, kept["snapshots"], task, index)
         best = row["standings"][row["winner"]]
-        return Outcome(winner, best["val_accuracy"], best["steps"], best["steps_to_best"])
+        return Outcome(winner, best.get("score", best["val_accuracy"]), best["steps"], best["steps_to_best"])
 
     def look(self, learner: Learner, c: Candidate, snapshots: dict[int, dict], task: Task, index: int, name: str | None = None) -> None:
         """Probe copies of the learner that adopt a candidate as it was at each step. ``name``: of one among all candidates."""
@@ -193,7 +193,7 @@ class Phases:
         shares = [self.share(learner, phase, task, where, index, first, size) for first in range(0, len(phase.candidates), size)]
         standings = [standing for share in shares for standing in share["standings"]]
         diverged = [each for share in shares for each in share["diverged"]]
-        winner = best_of([standing["val_accuracy"] for standing in standings], diverged)
+        winner = best_of([s.get("score", s["val_accuracy"]) for s in standings], diverged)
         if diverged[winner]:
             raise Refusal(
                 f"All candidates of task {task.index} were dropped, because their weights became infinite or no numbers: "
@@ -240,7 +240,7 @@ class Phases:
             "share",
             **place,
             **named,
-            standings=[s.plain() for s in run.standings],
+            standings=[s.plain(phase.score is not None) for s in run.standings],
             diverged=diverged,
             weights=self.journal.save(f"{where}-phase{index}-{first}", partial(torch.save, kept)),
             mini_batches=run.step,

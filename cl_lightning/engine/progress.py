@@ -38,11 +38,11 @@ class ProgressDisplay(StreamCallback):
         run = learner.phase_run
         if self.line is None or run is None:
             return
-        best, steps = run.best_accuracy, run.blocks.steps
+        best, steps, measure = run.best_accuracy, run.blocks.steps, "val" if run.phase.score is None else "score"
         self.show(
             run.step / max(steps, 1),
             f"task {self.task + 1}/{self.tasks}  step {run.step}/{steps}  alive {len(run.active)}/{len(run.candidates)}  "
-            f"best val {'-' if best is None else f'{best:.3f}'}",
+            f"best {measure} {'-' if best is None else f'{best:.3f}'}",
         )
 
     def on_evaluated(self, learner: Any, learned: int, accuracies: list[float | None]) -> None:

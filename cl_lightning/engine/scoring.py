@@ -12,7 +12,9 @@ from cl_lightning import faults
 from cl_lightning.engine.hooks import call, share
 from cl_lightning.engine.optimizer import moments_of
 from cl_lightning.engine.phase_run import PhaseRun, Standing
+from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
+from cl_lightning.metrics.accuracy_matrix import predicted
 
 
 def score_if_due(learner: Learner, run: PhaseRun) -> None:
@@ -46,7 +48,8 @@ def score(learner: Learner, run: PhaseRun) -> None:
                 run.standings[i] = Standing(accuracy, run.step, run.step, weights, kept_moments(run, i))
             elif run.step - standing.step >= patience:
                 stop(run, i)
-        run.log(learner, {"alive": len(run.active), "best_val_accuracy": run.best_accuracy})
+        best = "best_val_accuracy" if run.phase.score is None else "best_score"
+        run.log(learner, {"alive": len(run.active), best: run.best_accuracy})
 
 
 @torch.no_grad()
@@ -55,12 +58,13 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     val, active = run.val, run.active
     assert val is not None
     right = {i: torch.zeros((), dtype=torch.int64, device=learner.device) for i in active}
+    lost = {i: right[i].clone() for i in active}
     scores = {}
     set_mode(run, training=False)
     with run.meter.counting("score"):
         if run.phase.score is not None:
             for i in active:
-                scores[i] = call(learner, run, (*run.key, run.step), "score", run.candidates[i], val)
+                scores[i] = finite(call(learner, run, (*run.key, run.step), "score", run.candidates[i], val), run, i)
                 run.meter.note(i)
         else:
             for batch in val.batches(run.settings.eval_batch_size, run.task.index):
@@ -72,11 +76,36 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
                     logits = call(learner, run, batch.key, "logits", run.candidates[i], batch)
                     if run.task.head.masks_test:
                         logits = run.task.head.mask(logits, batch.task)
-                    right[i] += (logits.argmax(1) == batch.y).sum()
+                    numbers = predicted(logits)
+                    right[i] += (numbers == batch.y).sum()
+                    lost[i] += (numbers < 0).sum()
                     run.meter.note(i)
             scores = {i: right[i].item() / len(val) for i in active}
+            warn_of_nan(run, {i: int(count) for i, count in lost.items()})
     set_mode(run, training=True)
     return [scores[i] for i in active]
+
+
+def finite(score: float, run: PhaseRun, i: int) -> float:
+    """A phase's own score; one that cannot be compared is refused."""
+    if math.isfinite(score):
+        return score
+    raise Refusal(
+        f"The score of {run.candidates[i].name} in phase {run.phase.name!r} of task {run.task.index} is {score} after {run.step} "
+        "mini-batches, which cannot be compared. A phase's own score must give a finite number."
+    )
+
+
+def warn_of_nan(run: PhaseRun, lost: dict[int, int]) -> None:
+    """Say so once a candidate: scoring comes often."""
+    for i, count in lost.items():
+        if count and i not in run.warned:
+            run.warned.add(i)
+            warnings.warn(
+                f"{run.candidates[i].name} gave NaN logits for {count} of {len(run.val or ())} validation images of task "
+                f"{run.task.index} after {run.step} mini-batches. Such images count as wrong at every scoring.",
+                stacklevel=2,
+            )
 
 
 def set_mode(run: PhaseRun, training: bool) -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cl_lightning.data.stream import Recipe, Stream
+from cl_lightning.learners.base import Needs
+
 GROWTH = 1.1  # of the cost of a mini-batch, which also depends on how full the last one of an epoch is
 UNKNOWN_ORIGIN = "no copies of examples were found in its checkpoints: generated, or changed"
 
@@ -49,6 +52,40 @@ class Finding:
     evidence: str
 
 
+def card_of(
+    rows: Sequence[dict], stream: Stream, needs: Needs, passes: int | None, callbacks: Sequence[str] = ()
+) -> list[Finding]:
+    """From the journal's rows of a finished run."""
+    recipes = [stream.recipe(index) for index in range(len(stream))]
+    setting = Setting(
+        head=stream.head.mode,
+        told=needs.task_id_at_test,
+        masks=any(row["masks"] for row in rows if row["event"] == "evaluated"),
+        permuted=any(recipe.permuted for recipe in recipes),
+        sources=[stream.images(recipe).source for recipe in recipes],
+        stand_ins={images.name: images.source for images in stream.sources if images.substitute},
+        declares_past=needs.past_data,
+        passes=passes,
+        callbacks=callbacks,
+    )
+    return card(setting, [lesson_of(row, rows, recipes) for row in rows if row["event"] == "boundary"])
+
+
+def lesson_of(boundary: dict, rows: Sequence[dict], recipes: Sequence[Recipe]) -> Lesson:
+    phases = [row for row in rows if row["event"] == "phase" and row["where"] == f"task{boundary['task']}"]
+    trained = [phase["costs"] for phase in phases if phase["costs"]["candidate_examples"]]
+    return Lesson(
+        lent=boundary["lent"],
+        copies=boundary["copies"],
+        replayed=boundary["costs"]["replayed"] + sum(phase["foreign"] for phase in phases),
+        held=boundary["stored"],
+        step_cost=max((costs["step_flops"] / costs["candidate_examples"] for costs in trained), default=None),
+        compared=max((len(phase["candidates"]) for phase in phases), default=0),
+        size=len(recipes[boundary["task"]].train),
+        seen=boundary["costs"]["examples"],
+    )
+
+
 def card(setting: Setting, lessons: Sequence[Lesson]) -> list[Finding]:
     """Desiderata first, then constraints, then what is said only where it applies.
 
@@ -86,7 +123,7 @@ def cross_task_resemblance(setting: Setting) -> Finding:
     if setting.permuted:
         return verdict(rule, False, "tasks differ by a permutation of pixels")
     if len(sources) < len(setting.sources):
-        return verdict(rule, True, f"by construction: tasks share their images' source ({', '.join(sources[:3])}), and no pixels are permuted")
+        return verdict(rule, True, f"by construction: tasks share sources of images ({', '.join(sources[:3])}), none permuted")
     return verdict(rule, None, "every task has images of another source; python -m cl_lightning.data describe measures how alike they are")
 
 
@@ -109,7 +146,7 @@ def no_task_label_at_test(setting: Setting) -> Finding:
         return verdict(rule, False, "it is told the number of the task that images are from")
     if setting.head in ("multi_test", "multi_train_test"):
         return verdict(rule, False, f"outputs of other tasks are masked at test (stream.head={setting.head})")
-    return verdict(rule, True, "by construction: it is not told the task, and images of all tasks are mixed in the mini-batches of the test")
+    return verdict(rule, True, "by construction: it is not told the task, and test images of all tasks are mixed in the mini-batches")
 
 
 def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -> Finding:

@@ -1,4 +1,7 @@
-"""Whether later tasks look like earlier ones: what makes forgetting hard to avoid (Farquhar and Gal 2018, first desideratum)."""
+"""Whether later tasks look like earlier ones: what makes forgetting hard to avoid (Farquhar and Gal 2018, first desideratum).
+
+Measured by ``python -m cl_lightning.data describe``; a run's card goes by what the stream's recipe says.
+"""
 
 from __future__ import annotations
 
