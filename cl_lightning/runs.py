@@ -45,6 +45,17 @@ def run_folder(cfg: DictConfig) -> Path:
     return Path(cfg.outputs) / cfg.name / learner_name(cfg) / f"{fingerprint(cfg)}-s{cfg.seed}"
 
 
+def sweeper_that_chooses() -> str | None:
+    """Inside a job of a sweep: the sweeper's class where it may choose by what runs return, as all but Hydra's own do."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return None
+    target = str(HydraConfig.get().sweeper._target_)
+    return None if target.endswith(".BasicSweeper") else target
+
+
 def learner_name(cfg: DictConfig) -> str:
     return cfg.learner.get("name") or cfg.learner._target_.rpartition(".")[2].lower()
 

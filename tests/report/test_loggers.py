@@ -24,10 +24,17 @@ def test_values_go_by_mini_batches_of_the_whole_run(tmp_path: Path) -> None:
     results = run(tmp_path)
     logged = rows(tmp_path)
     names = {row["name"] for row in logged}
-    assert {"alive", "best_val_accuracy", "task", "learned", "test/mean_accuracy", "test/task0"} <= names
+    assert {"alive", "best_val_accuracy", "task", "learned", "test/mean_learned", "test/task0"} <= names
     steps = [int(row["step"]) for row in logged]
     assert steps == sorted(steps)
     assert max(steps) == sum(max(s["steps"] for s in results["selected"] if s["task"] == t) for t in range(3))
+
+
+def test_the_mean_over_tasks_is_that_of_the_tasks_learned_so_far(tmp_path: Path) -> None:
+    matrix = run(tmp_path)["accuracy_matrix"]
+    assert None not in matrix[1], "tasks that were not learned are tested, too"
+    means = [float(row["value"]) for row in rows(tmp_path) if row["name"] == "test/mean_learned"]
+    assert means == pytest.approx([matrix[1][0], (matrix[2][0] + matrix[2][1]) / 2, sum(matrix[3]) / 3])
 
 
 def test_losses_are_logged_only_when_asked(tmp_path: Path) -> None:
