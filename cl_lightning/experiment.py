@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +22,8 @@ from cl_lightning.protocol import Grants
 from cl_lightning.ranges import check_keys
 from cl_lightning.report.tables import show
 from cl_lightning.resume import changed, discard, held, open_journal, restore
-from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, versions
+from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, settled, versions
+from cl_lightning.selection.grid import taken_out
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns the mean validation accuracy, for sweepers."""
     folder = run_folder(cfg)
+    if said := taken_out(cfg.selection, cfg.trainer):
+        print(said, file=sys.stderr)
     results = folder / "results.json"
     if results.is_file() and cfg.resume is not False:
         draw_missing(cfg, folder)
@@ -263,7 +267,7 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     learner: Any = partial_of(cfg.learner, "learner", "name").func
     if not (isinstance(learner, type) and issubclass(learner, Learner)):
         raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
-    grid: Any = OmegaConf.to_container(cfg.selection.grid, resolve=True)
+    grid = settled(cfg)["selection"]["grid"]
     check_grid(grid, learner.tunes, learner.__name__)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
