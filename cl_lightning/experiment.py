@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +22,8 @@ from cl_lightning.protocol import Grants
 from cl_lightning.ranges import check_keys
 from cl_lightning.report.tables import show
 from cl_lightning.resume import changed, discard, held, open_journal, restore
-from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, sweeper_that_chooses, versions
+from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, settled, sweeper_that_chooses, versions
+from cl_lightning.selection.grid import taken_out
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -40,6 +42,8 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean accuracy on the
     validation examples of all tasks at the end of the stream; None where no task has any."""
     folder = run_folder(cfg)
+    if said := taken_out(cfg.selection, cfg.trainer):
+        print(said, file=sys.stderr)
     results = folder / "results.json"
     if results.is_file() and cfg.resume is not False:
         draw_missing(cfg, folder)
@@ -289,7 +293,7 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     learner: Any = partial_of(cfg.learner, "learner", "name").func
     if not (isinstance(learner, type) and issubclass(learner, Learner)):
         raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
-    grid: Any = OmegaConf.to_container(cfg.selection.grid, resolve=True)
+    grid = settled(cfg)["selection"]["grid"]
     check_grid(grid, learner.tunes, learner.__name__)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from cl_lightning.report.loggers import CSVLogger
-from tests.commands import SMALL, run
+from cl_lightning.report.loggers import CSVLogger, open_loggers
+from tests.commands import SMALL, configure, run
 
 
 def rows(folder: Path) -> list[dict]:
@@ -88,3 +89,10 @@ def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_wai
     assert "wandb sync" in said[0]
     assert time.monotonic() - began < 60
     assert len(list(tmp_path.glob("outputs/*/*/*/wandb/offline-run-*/*.wandb"))) == 1, "one run, not one a Trainer"
+
+
+def test_a_logger_is_told_what_is_trained_and_not_what_stands_for_it(tmp_path: Path) -> None:
+    as_they_are = OmegaConf.create({"_target_": "builtins.dict"})
+    (told,) = open_loggers(as_they_are, tmp_path, configure("trainer.lr=0.1"))
+    assert (told["run"]["trainer"]["lr"], told["run"]["trainer"]["weight_decay"]) == (0.1, 0.0)
+    assert told["run"]["selection"] == {"grid": {"weight_decay": [0.0, 1e-5, 1e-4]}}
