@@ -10,11 +10,15 @@ import pytest
 import torch
 
 import cl_lightning.report
+from cl_lightning import experiment
+from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams import split
 from cl_lightning.errors import Refusal
 from cl_lightning.experiment import build_stream
 from cl_lightning.journal import Journal
 from cl_lightning.learners import Finetune, Phase
 from cl_lightning.runs import fingerprint, run_folder
+from tests import toys
 from tests.commands import SMALL, but_what_may_differ, configure, returned_and_results, run
 
 LEARNERS = ["finetune", "independent", "independent_gem", "joint"]
@@ -150,6 +154,39 @@ def test_the_grid_is_searched_a_task_and_its_winner_recorded(tmp_path: Path) -> 
     assert all(s["candidates"] == 6 for s in results["selected"])
     assert all(set(s["hparams"]) == {"lr", "weight_decay"} for s in results["selected"])
     assert results["config"]["selection"]["grid"]["lr"] == [0.01, 0.001]
+
+
+def garbled(monkeypatch: pytest.MonkeyPatch, pool: str) -> None:
+    """From now on, the labels of all tasks' ``val`` or ``test`` images are those of other classes."""
+    original = Stream.split
+
+    def split(self, index, images, rows, *more):
+        made = original(self, index, images, rows, *more)
+        if rows is getattr(self.recipe(index), pool):
+            own = self.head.owned[index]
+            made.y.copy_(torch.tensor([own[(own.index(y) + 1) % len(own)] for y in made.y.tolist()]))
+        return made
+
+    monkeypatch.setattr(Stream, "split", split)
+
+
+@pytest.mark.parametrize("pool", ["test", "val"])
+def test_sweepers_are_handed_what_validation_says_and_nothing_of_test_labels(pool, tmp_path, monkeypatch) -> None:
+    """With the labels of the other class of two, every wrong answer is right."""
+    sizes = {"n_train": 20, "n_val": 15, "n_test": None}
+    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, head="multi_train_test", **sizes)
+    monkeypatch.setattr(experiment, "build_stream", lambda cfg: s)
+    values, matrices = [], []
+    for name in ("as it is", "garbled"):
+        learns = ("selection=none", "trainer.patience=null", "trainer.lr=0.02", "trainer.batch_size=5")
+        cfg = configure(*SMALL, f"outputs={tmp_path / name}", *learns)
+        values.append(experiment.run(cfg))
+        matrices.append(json.loads((run_folder(cfg) / "results.json").read_text())["accuracy_matrix"])
+        garbled(monkeypatch, pool)
+    other_way_round = [[1 - accuracy for accuracy in row] for row in matrices[0]]
+    assert matrices[0][-1] != other_way_round[-1], "right as often as wrong: the test shows nothing"
+    assert matrices[1] == ([pytest.approx(row) for row in other_way_round] if pool == "test" else matrices[0])
+    assert values[1] == (values[0] if pool == "test" else pytest.approx(1 - values[0]))
 
 
 def test_the_same_command_again_finds_the_finished_run(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:

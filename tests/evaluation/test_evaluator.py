@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from cl_lightning.data.show import Show
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.streams import split
+from cl_lightning.data.task import Split
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation import evaluator as module
@@ -70,19 +72,34 @@ def test_tasks_that_are_not_asked_for_are_null(evaluate: str, asked: list[int]) 
         assert [value is not None for value in row] == [True] * count + [False] * (3 - count)
 
 
-def test_batch_size_does_not_change_accuracies() -> None:
+class SeesBrightness(Finetune):
+    """Says class 1 of bright images, class 0 of dark ones: permutations of pixels change nothing."""
+
+    def forward(self, x, task):
+        bright = (x.sum((1, 2, 3)) * 255 > LIGHT).long()
+        return F.one_hot(bright, 4).float()
+
+
+TEST = toys.images().test
+LIGHT = int(TEST.x.sum((1, 2, 3)).median()) + 0.5  # between two sums of bytes: no rounding decides
+RIGHT = (TEST.y == (TEST.x.sum((1, 2, 3)) > LIGHT)).sum().item() / 200
+
+
+@pytest.mark.parametrize("size", [7, 200, 1000])
+def test_an_accuracy_is_the_share_of_all_test_images_whatever_the_batches(size: int) -> None:
     s = toys.stream()
-    one, other = (Evaluator(s, Training(eval_batch_size=size), CPU, Grants()).row(Finetune(build=builder(s)), 0) for size in (7, 1000))
-    assert one == other
+    evaluator = Evaluator(s, Training(eval_batch_size=size), CPU, Grants())
+    assert 0.1 < RIGHT < 0.9
+    assert evaluator.row(SeesBrightness(build=builder(s)), 0) == [RIGHT] * 3
 
 
 def test_test_tensors_beyond_the_limit_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     s = toys.stream()
     evaluator = Evaluator(s, Training(), CPU, Grants())
     monkeypatch.setattr(module, "KEPT_BYTES", 2 * evaluator.test(0).x.nbytes)
-    row = evaluator.row(Finetune(build=builder(s)), 0)
-    assert list(evaluator._kept) == [0, 1]
-    assert evaluator.row(Finetune(build=builder(s)), 0) == row
+    for learned in range(2):
+        assert evaluator.row(SeesBrightness(build=builder(s)), learned) == [RIGHT] * 3
+        assert list(evaluator._kept) == [0, 1]
 
 
 def test_logits_of_the_wrong_shape_are_refused() -> None:
@@ -98,8 +115,12 @@ def test_logits_of_the_wrong_shape_are_refused() -> None:
 def test_dropout_is_off_at_test() -> None:
     s = toys.stream()
     learner = Finetune(build=builder(s, dropout=0.5)).train()
-    evaluator = Evaluator(s, Training(), CPU, Grants())
-    assert evaluator.row(learner, 0) == evaluator.row(learner, 0)
+    with torch.no_grad():
+        undropped = learner.network.eval()(s.test(2).x).argmax(1)
+        dropped = learner.network.train()(s.test(2).x).argmax(1)
+    assert (undropped != dropped).any()
+    right = (undropped == s.test(2).y).sum().item()
+    assert Evaluator(s, Training(), CPU, Grants()).row(learner, 0)[2] == right / 200
     assert not learner.training
 
 
@@ -152,9 +173,12 @@ def test_predictors_of_one_learner_are_remembered_apart() -> None:
 
 def test_a_probe_looks_at_all_classes_whatever_their_order() -> None:
     s = toys.stream()
-    some = Evaluator(s, Training(probe_examples=50), CPU, Grants()).some(s.test(0))
-    assert len(some) == 50
-    assert all(count > 3 for count in some.y.bincount().tolist())
+    test = s.test(0)
+    class_by_class = Split(*(part[test.y.argsort()] for part in test.parts))
+    for each in (test, class_by_class):
+        some = Evaluator(s, Training(probe_examples=50), CPU, Grants()).some(each)
+        assert len(some) == 50
+        assert all(count > 3 for count in some.y.bincount(minlength=4).tolist())
 
 
 # ---- validation at the end of the stream -------------------------------------------------------------------------

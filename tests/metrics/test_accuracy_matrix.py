@@ -35,6 +35,53 @@ def test_the_worked_example(metric, value: float) -> None:
     assert metric(R).item() == pytest.approx(value, abs=1e-4)
 
 
+TOLD_APART = torch.tensor(  # no two definitions give the same number, whatever the sign
+    [
+        [0.10, 0.30, 0.72, 0.20],
+        [0.90, 0.40, 0.15, 0.25],
+        [0.95, 0.80, 0.50, 0.10],
+        [0.60, 0.85, 0.70, 0.45],
+        [0.50, 0.75, 0.75, 0.80],
+    ],
+    dtype=torch.float64,
+)
+BY_HAND = {
+    "average_accuracy": (0.50 + 0.75 + 0.75 + 0.80) / 4,  # 0.7
+    "learning_accuracy": (0.90 + 0.80 + 0.70 + 0.80) / 4,  # 0.8
+    "backward_transfer": ((0.50 - 0.90) + (0.75 - 0.80) + (0.75 - 0.70)) / 3,  # -0.133
+    "forward_transfer": ((0.40 - 0.30) + (0.50 - 0.72) + (0.45 - 0.20)) / 3,  # 0.043
+    "forgetting": ((0.50 - 0.90) + (0.75 - 0.80) + (0.75 - 0.70)) / 3,
+    "forgetting_from_best": ((0.95 - 0.50) + (0.85 - 0.75) + (0.70 - 0.75)) / 3,  # without rows 0 and T
+}
+
+
+def test_every_name_stands_for_its_own_definition() -> None:
+    assert {name: value.item() for name, value in all_metrics(TOLD_APART).items()} == pytest.approx(BY_HAND)
+    for function in WORKED:
+        assert function(TOLD_APART).item() == pytest.approx(BY_HAND[function.__name__]), function.__name__
+
+
+def test_as_torchmetrics_their_names_stand_for_the_same() -> None:
+    for cls, function in CLASSES.items():
+        metric = cls(tasks=4)
+        for learned in range(5):
+            for task in range(4):
+                right = round(TOLD_APART[learned, task].item() * 100)
+                metric.update(torch.tensor([1] * right + [0] * (100 - right)), torch.ones(100), learned, task)
+        assert metric.compute().item() == pytest.approx(BY_HAND[function.__name__]), cls.__name__
+
+
+def test_an_entry_is_the_share_of_all_examples_of_a_task_after_so_many_tasks() -> None:
+    """Rows: how many tasks were learned, from none on. A batch of 3 and one of 1 are 4 examples, not 2 batches."""
+    metric, nan = metrics.AccuracyMatrix(tasks=2), torch.nan
+    metric.update(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]), learned=2, task=0)
+    metric.update(torch.tensor([[9.0, 1.0, 2.0]]), torch.tensor([1]), learned=2, task=0)
+    metric.update(torch.tensor([2, 2]), torch.tensor([2, 1]), learned=0, task=1)
+    metric.update(torch.tensor([0]), torch.tensor([2]), learned=1, task=0)
+    expected = torch.tensor([[nan, 0.5], [0.0, nan], [0.75, nan]], dtype=torch.float64)
+    assert torch.equal(metric.compute().nan_to_num(-1), expected.nan_to_num(-1))
+
+
 def test_a_learner_that_knows_only_the_last_task() -> None:
     """Accuracies of the identity: ACC 1/T, BWT exactly -1, and every definition agrees on total forgetting."""
     identity = torch.cat([torch.zeros(1, 4), torch.eye(4)])
@@ -101,6 +148,27 @@ def test_the_best_accuracy_counts_even_from_before_a_task_was_learned_and_missin
 
 def test_a_ratio_of_zero_is_joint_training() -> None:
     assert forgetting_ratio(R, R[0], R[-1]) == 0
+
+
+NEEDED = {  # entries (row, column) of a matrix of three tasks
+    "average_accuracy": {(3, 0), (3, 1), (3, 2)},
+    "learning_accuracy": {(1, 0), (2, 1), (3, 2)},
+    "backward_transfer": {(3, 0), (1, 0), (3, 1), (2, 1)},
+    "forward_transfer": {(1, 1), (0, 1), (2, 2), (0, 2)},
+    "forgetting": {(3, 0), (1, 0), (3, 1), (2, 1)},
+    "forgetting_from_best": {(3, 0), (3, 1)},  # the best is that of the entries there are
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_metric_is_missing_where_an_entry_that_it_needs_is_and_else_it_is_not(name: str) -> None:
+    missing = set()
+    for entry in ((i, j) for i in range(4) for j in range(3)):
+        one_less = R.clone()
+        one_less[entry] = torch.nan
+        if all_metrics(one_less)[name].isnan():
+            missing.add(entry)
+    assert missing == NEEDED[name]
 
 
 def test_what_a_missing_entry_decides_is_missing() -> None:
