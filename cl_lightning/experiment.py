@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -20,7 +21,8 @@ from cl_lightning.protocol import Grants, running
 from cl_lightning.ranges import check_keys
 from cl_lightning.report.tables import show
 from cl_lightning.resume import changed, discard, held, open_journal, restore
-from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, versions
+from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, settled, sweeper_that_chooses, versions
+from cl_lightning.selection.grid import taken_out
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -36,8 +38,11 @@ if TYPE_CHECKING:
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
-    """Train, resume or only show the run that ``cfg`` describes. Returns the mean validation accuracy, for sweepers."""
+    """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean accuracy on the
+    validation examples of all tasks at the end of the stream; None where no task has any."""
     folder = run_folder(cfg)
+    if said := taken_out(cfg.selection, cfg.trainer):
+        print(said, file=sys.stderr)
     results = folder / "results.json"
     if results.is_file() and cfg.resume is not False:
         draw_missing(cfg, folder)
@@ -50,9 +55,25 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
             train(cfg, folder, command)
         draw_missing(cfg, folder)
         show(folder)
-    learned = [s for s in json.loads(results.read_text())["selected"] if not s["where"].startswith("reference")]
-    chosen = [s["val_accuracy"] for s in learned if s["val_accuracy"] is not None]
-    return sum(chosen) / len(chosen) if chosen else None
+    at_end = json.loads(results.read_text()).get("validation_at_end")  # from schema 4 on
+    if at_end is None:
+        refuse_to_choose("was made by a version that did not measure it.\nMake it again with resume=false.")
+        return None
+    if at_end["mean"] is None:
+        refuse_to_choose(NO_VALIDATION)
+    return at_end["mean"]
+
+
+NO_VALIDATION = (
+    "has no validation data.\nSet n_val of the stream or its tasks above 0; "
+    "with trainer.single_pass, which has none, use hydra/sweeper=basic."
+)
+
+
+def refuse_to_choose(reason: str) -> None:
+    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
+    if sweeper := sweeper_that_chooses():
+        raise Refusal(f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}")
 
 
 def draw_missing(cfg: DictConfig, folder: Path) -> None:
@@ -83,6 +104,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     settings = Training(**plain)
     torch.set_num_threads(settings.threads)
     stream = build_stream(cfg)
+    if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
+        refuse_to_choose(NO_VALIDATION)
     learner, grants = build_learner(cfg, stream), Grants(**cfg.grants)
     grants.check(learner)
     constants = unsaved(learner)  # made again at a restart
@@ -262,7 +285,7 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     learner: Any = partial_of(cfg.learner, "learner", "name").func
     if not (isinstance(learner, type) and issubclass(learner, Learner)):
         raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
-    grid: Any = OmegaConf.to_container(cfg.selection.grid, resolve=True)
+    grid = settled(cfg)["selection"]["grid"]
     check_grid(grid, learner.tunes, learner.__name__)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")

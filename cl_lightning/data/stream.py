@@ -83,7 +83,7 @@ class Stream:
 
     def validation(self, index: int, lease: Lease | None = None) -> Split | None:
         """A task's validation examples, if it has any: for the data module, which lends them, and for the evaluator."""
-        not_for_learners("train", index)
+        not_for_learners("validation", index)
         recipe = self.recipe(index)
         val = self.split(index, self.images(recipe).train, recipe.val, lease, self.show.val_copies)
         return val if len(val) else None

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from cl_lightning.errors import Refusal
 from cl_lightning.ranges import check_value
+from cl_lightning.selection.grid import OPTIMIZER_KEYS
 
 LIGHTNINGS = ("profiler", "detect_anomaly", "deterministic", "benchmark")  # what may be passed on to its Trainer
 
 
 @dataclass(frozen=True)
 class Training:
-    """``conf/trainer/*.yaml`` describes every key."""
+    """``conf/trainer/*.yaml`` describes every key. None for ``lr``, ``momentum`` or ``weight_decay`` means the value here."""
 
     max_epochs: int = 1
     max_steps: int | None = None
@@ -46,6 +47,9 @@ class Training:
     callbacks: Sequence = ()
 
     def __post_init__(self) -> None:
+        for key in OPTIMIZER_KEYS:
+            if getattr(self, key) is None:
+                object.__setattr__(self, key, getattr(Training, key))
         object.__setattr__(self, "precision", str(self.precision))
         object.__setattr__(self, "score_at", tuple(self.score_at))
         object.__setattr__(self, "probe_at", tuple(self.probe_at))

@@ -86,9 +86,8 @@ class Evaluator:
     def validate(self, predictor: Learner) -> list[float | None]:
         """The accuracy on every task's validation examples, those that candidates were scored on, predicted as test examples are.
         None where a task has none, or cannot be predicted."""
-        splits = {task: self.stream.validation(task) for task in range(len(self.stream))}
-        able = self.able(predictor, [task for task, split in splits.items() if split is not None])
-        found = self.answers(predictor, able, lambda task: splits[task], ("validate",))
+        able = self.able(predictor, [task for task in range(len(self.stream)) if len(self.stream.recipe(task).val)])
+        found = self.answers(predictor, able, self.stream.validation, ("validate",))
         warn_of_nan(predictor, "validation", found)
         return self.accuracies(found)
 
