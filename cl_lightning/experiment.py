@@ -234,7 +234,7 @@ def boundary(learner: Learner, phases: Phases, index: int, **witnessed: Any) -> 
         state = {"learner": learner.state_dict(), "moments": phases.moments}
         saved = journal.save(f"task{index}", partial(torch.save, state))
     costs, held, stored = phases.settle().plain(), held_bytes(learner, phases.moments), journal.place(saved).stat().st_size
-    learned = {"notes": learner.account(), "published_memory": None if learner.memory else published_memory(learner)}
+    learned = {"notes": learner.account(), "published_memory": published_memory(learner)}
     journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, **learned, **witnessed)
     for row in journal.all("share"):  # the boundary has taken their place
         journal.drop(row["weights"])

@@ -2,6 +2,7 @@
 
 from cl_lightning.learners.agem import AGEM
 from cl_lightning.learners.base import Candidate, Learner, Needs, Outcome, Phase, Phases, name_of
+from cl_lightning.learners.built import Built
 from cl_lightning.learners.er import ER
 from cl_lightning.learners.ewc import EWC
 from cl_lightning.learners.finetune import Finetune
@@ -13,6 +14,6 @@ from cl_lightning.learners.multimodal import Multimodal
 from cl_lightning.learners.new_head import NewHead
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Candidate", "Finetune", "Independent", "Joint", "Learner", "Multimodal", "Needs", "NewHead",
-    "Outcome", "Phase", "Phases", "name_of",
+    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Built", "Candidate", "Finetune", "Independent", "Joint", "Learner", "Multimodal", "Needs",
+    "NewHead", "Outcome", "Phase", "Phases", "name_of",
 ]  # fmt: skip

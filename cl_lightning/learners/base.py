@@ -165,12 +165,6 @@ class Learner(pl.LightningModule):
         """What it did in the task that it has just learned, for ``results.json``: plain values."""
         return {}
 
-    def structure(self) -> dict:
-        """Plain values from which ``grow`` makes the modules that an empty learner lacks."""
-        return {}
-
-    def grow(self, structure: dict) -> None: ...
-
     # ---- for use in the above --------------------------------------------------------------------------------
 
     def fresh(self, *key: object, **options: object) -> nn.Module:
@@ -237,13 +231,10 @@ class Learner(pl.LightningModule):
             self.phase_run.restore(checkpoint["phase_run"])
 
     def get_extra_state(self) -> dict:
-        structure = self.structure()
         check_plain(self.memory, "self.memory")
-        check_plain(structure, "self.structure()")
-        return {"structure": structure, "memory": self.memory}
+        return {"memory": self.memory}
 
     def set_extra_state(self, state: dict) -> None:
-        self.grow(state["structure"])
         self.memory = state["memory"]
 
 

@@ -11,6 +11,7 @@ import torch.nn as nn
 from cl_lightning.data.task import Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs
+from cl_lightning.learners.built import Built
 
 STARTS = ("random", "clone")
 
@@ -34,11 +35,7 @@ class Independent(Learner):
                 raise Refusal(f"start={value} must be one of {', '.join(STARTS)} (learner.start, selection.grid.start).")
         self.start, self.split_width = start, split_width
         self.network = None
-        self.networks = nn.ModuleList()
-        self.divide_by = 1
-
-    def on_task_start(self, task: Task) -> None:
-        self.divide_by = task.of if self.split_width else 1
+        self.networks = Built(self.new_network)
 
     def candidates(self, task: Task) -> list[Candidate]:
         return [Candidate(self.first_weights(point.get("start", self.start), task), point) for point in self.grid]
@@ -46,13 +43,16 @@ class Independent(Learner):
     def first_weights(self, start: str, task: Task) -> nn.Module:
         if start == "clone" and len(self.networks):
             return copy.deepcopy(self.networks[-1])
-        return self.new_network(task.index)
+        return self.new_network(**self.how(task))
 
-    def new_network(self, index: int) -> nn.Module:
-        return self.fresh(index, divide_by=self.divide_by) if self.split_width else self.fresh(index)
+    def how(self, task: Task) -> dict[str, int]:
+        return {"index": task.index, **({"divide_by": task.of} if self.split_width else {})}
+
+    def new_network(self, index: int, **options: int) -> nn.Module:
+        return self.fresh(index, **options)
 
     def adopt(self, c: Candidate, task: Task) -> None:
-        self.networks.append(c.network)
+        self.networks.add(c.network, **self.how(task))
 
     def predicts(self, task: int) -> bool:
         return task < len(self.networks)
@@ -60,11 +60,3 @@ class Independent(Learner):
     def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
         assert task is not None, "declared in needs"
         return self.networks[task](x, task)
-
-    def structure(self) -> dict:
-        return {"networks": len(self.networks), "divide_by": self.divide_by}
-
-    def grow(self, structure: dict) -> None:
-        self.divide_by = structure["divide_by"]
-        while len(self.networks) < structure["networks"]:
-            self.networks.append(self.new_network(len(self.networks)))

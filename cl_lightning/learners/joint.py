@@ -26,7 +26,6 @@ class Joint(Learner):
         if at not in TRAINS:
             raise Refusal(f"learner.at={at} must be one of {', '.join(TRAINS)}.")
         self.at, self.restart = at, restart
-        self.trained = at == "every_task"  # with at=last_task there is nothing to test before
 
     def learn(self, task: Task) -> Phases:
         if self.at == "last_task" and task.index < task.of - 1:
@@ -36,16 +35,10 @@ class Joint(Learner):
         pool = Split.union([t.train for t in tasks])
         best = yield Phase(self.candidates(task), train=pool, val=Split.union(val) if val else None)
         self.adopt(best.candidate, task)
-        self.trained = True
+        self.memory["trained"] = True
 
     def predicts(self, task: int) -> bool:
-        return self.trained
-
-    def structure(self) -> dict:
-        return {"trained": self.trained}
-
-    def grow(self, structure: dict) -> None:
-        self.trained = structure["trained"]
+        return self.at == "every_task" or "trained" in self.memory  # with at=last_task there is nothing to test before
 
     def candidates(self, task: Task) -> list[Candidate]:
         start = self.fresh(0) if self.restart else self.network

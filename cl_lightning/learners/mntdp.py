@@ -54,7 +54,7 @@ class MNTDP(Learner):
             raise Refusal(f"learner.prior={prior} must be one of {', '.join(PRIORS)}.")
         self.k, self.prior, self.allow_head_reuse, self.neighbours, self.searched = k, prior, allow_head_reuse, neighbours, searched
         self.network = None
-        self.library = Trie()
+        self.library = Trie(self.new_module)
         self.found: dict[str, Any] = {}  # of the last task: for the results
 
     # ---- a task ----------------------------------------------------------------------------------------------
@@ -104,6 +104,9 @@ class MNTDP(Learner):
     def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
         return list(own_network(self, task, len(own)).stages().values())
 
+    def new_module(self, depth: int, ways: int) -> nn.Module:
+        return self.new_modules(0, range(ways))[depth]
+
     def adopt(self, c: Candidate, task: Task) -> None:
         new: Any = c.network
         self.library.add(prefix_of(c), new.stages, ways=len(task.head.owned[task.index]))
@@ -147,10 +150,3 @@ class MNTDP(Learner):
 
     def account(self) -> dict:
         return self.found
-
-    def structure(self) -> dict:
-        return {"library": self.library.structure(), "found": self.found}
-
-    def grow(self, structure: dict) -> None:
-        self.found = structure["found"]
-        self.library.grow(structure["library"], lambda depth, ways: self.new_modules(0, range(ways))[depth])

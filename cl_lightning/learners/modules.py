@@ -11,6 +11,7 @@ import torch.nn as nn
 
 from cl_lightning.data.task import Head
 from cl_lightning.learners.base import Learner
+from cl_lightning.learners.built import Built
 
 Prefix = tuple[int, ...]  # modules from the input on, by number
 
@@ -31,28 +32,26 @@ class NewModules(nn.Module):
 class Trie(nn.Module):
     """Modules of all tasks, frozen for ever. Each has one predecessor: a task's path leads from the input to its head."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[int, int], nn.Module]) -> None:
+        """``make`` gives a module of a depth, with a number of outputs where it is or holds a head."""
         super().__init__()
-        self.modules_by_number = nn.ModuleList()
-        self.depths: list[int] = []
-        self.heads: dict[int, int] = {}  # number of outputs, by the head's number
+        self.modules_by_number = Built(lambda depth, ways: make(depth, ways).requires_grad_(False).eval())
         self.paths: list[list[int]] = []  # by task
 
     def add(self, prefix: Prefix, stages: Iterable[nn.Module], ways: int) -> None:
         """A task's path: old modules, then new ones, which are frozen now."""
         path = list(prefix)
         for stage in stages:
-            self.depths.append(len(path))
+            depth = len(path)
             path.append(len(self.modules_by_number))
-            self.modules_by_number.append(stage.requires_grad_(False).eval())
-        self.heads[path[-1]] = ways
+            self.modules_by_number.add(stage.requires_grad_(False).eval(), depth=depth, ways=ways)
         self.paths.append(path)
 
     def train(self, mode: bool = True) -> Trie:
         return super().train(False)  # running statistics and dropout of frozen modules stay off, whoever asks
 
     def ways(self, path: Sequence[int]) -> int:
-        return self.heads[path[-1]]
+        return self.modules_by_number.how[path[-1]]["ways"]
 
     def forward(self, x: torch.Tensor, path: Iterable[int]) -> torch.Tensor:
         for number in path:
@@ -75,15 +74,11 @@ class Trie(nn.Module):
                 made[behind] = out
             self.walk(out, behind, wanted, made)
 
-    def structure(self) -> dict:
-        return {"depths": self.depths, "heads": self.heads, "paths": self.paths}
+    def get_extra_state(self) -> list[list[int]]:
+        return self.paths
 
-    def grow(self, structure: dict, new: Callable[[int, int], nn.Module]) -> None:
-        """``new`` makes the module of a depth and, where it is or holds a head, a number of outputs."""
-        self.depths, self.heads, self.paths = structure["depths"], structure["heads"], structure["paths"]
-        while len(self.modules_by_number) < len(self.depths):
-            number = len(self.modules_by_number)
-            self.modules_by_number.append(new(self.depths[number], self.heads.get(number, 1)).requires_grad_(False).eval())
+    def set_extra_state(self, state: list[list[int]]) -> None:
+        self.paths = state
 
 
 def own_network(learner: Learner, task: int, ways: int) -> Any:

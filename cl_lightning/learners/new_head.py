@@ -12,6 +12,7 @@ import torch.nn as nn
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs
+from cl_lightning.learners.built import Built
 from cl_lightning.learners.modules import own_network, widened
 
 TRUNKS = ("freeze", "finetune")
@@ -51,8 +52,7 @@ class NewHead(Learner):
         self.freezes = trunk == "freeze"
         self.frozen_predictions = self.freezes
         self.trunk, _ = self.parts(0, 1)
-        self.network, self.heads = None, nn.ModuleList()
-        self.ways: list[int] = []
+        self.network, self.heads = None, Built(lambda ways: self.parts(0, ways)[1])
 
     def parts(self, task: int, ways: int) -> tuple[nn.Module, nn.Module]:
         *trunk, head = own_network(self, task, ways).stages().values()
@@ -71,8 +71,7 @@ class NewHead(Learner):
             self.trunk = new.trunk.eval()
         if self.freezes:
             self.trunk.requires_grad_(False)
-        self.heads.append(new.head)
-        self.ways.append(len(task.head.owned[task.index]))
+        self.heads.add(new.head, ways=len(task.head.owned[task.index]))
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> torch.Tensor:
         """Features of the frozen trunk, once for all candidates."""
@@ -87,12 +86,3 @@ class NewHead(Learner):
     def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
         assert task is not None, "declared in needs"
         return widened(self.heads[task](self.trunk(x)), self.head, task)
-
-    def structure(self) -> dict:
-        return {"ways": self.ways}
-
-    def grow(self, structure: dict) -> None:
-        self.ways = structure["ways"]
-        while len(self.heads) < len(self.ways):
-            self.heads.append(self.parts(0, self.ways[len(self.heads)])[1])
-        self.trunk.requires_grad_(not (self.freezes and self.heads))

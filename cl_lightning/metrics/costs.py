@@ -14,12 +14,17 @@ import torch.nn as nn
 from cl_lightning.metrics.flops import Flops
 
 
-def published_memory(learner: nn.Module) -> int:
-    """Bytes as Veniat et al. 2021 count them for learners without stored examples: 4 for each number in parameters and buffers.
+def published_memory(learner: nn.Module) -> int | None:
+    """Bytes as Veniat et al. 2021 count them: 4 for each number in parameters and buffers. None for learners that store tensors of past
+    tasks, which the paper counts otherwise.
 
     >>> published_memory(nn.Linear(3, 2)), published_memory(nn.BatchNorm2d(64))
     (32, 1028)
     """
+    storages: dict[int, int] = {}
+    size_of(getattr(learner, "memory", {}), storages)
+    if storages:
+        return None
     tensors = {id(tensor): tensor.numel() for tensor in (*learner.parameters(), *learner.buffers())}
     return 4 * sum(tensors.values())
 
@@ -30,11 +35,10 @@ def held_bytes(learner: nn.Module, moments: Any = ()) -> dict[str, int]:
     >>> held_bytes(nn.BatchNorm1d(2))
     {'parameters': 16, 'buffers': 24}
     """
-    extra: dict[str, Any] = {}
-    for name, state in learner.state_dict().items():
-        if name.endswith("_extra_state"):
-            extra |= {f"memory.{key}": part for key, part in state.pop("memory", {}).items()} | state
-    parts = {"parameters": list(learner.parameters()), "buffers": list(learner.buffers()), "optimizer": moments, **extra}
+    memory = {f"memory.{name}": part for name, part in getattr(learner, "memory", {}).items()}
+    structure = [state for name, state in learner.state_dict().items() if name.endswith("._extra_state")]
+    tensors = {"parameters": list(learner.parameters()), "buffers": list(learner.buffers()), "optimizer": moments}
+    parts = {**tensors, "structure": structure, **memory}
     sizes = {name: size_of(part, {}) for name, part in parts.items()}
     return {name: size for name, size in sizes.items() if size or name in ("parameters", "buffers")}
 
@@ -43,7 +47,7 @@ def size_of(value: Any, storages: dict[int, int]) -> int:
     """Bytes of nested plain values: of the memory behind tensors, each once; of texts and bytes; 8 of a number.
 
     >>> size_of({"x": torch.zeros(2, 3), "names": ["ab", b"c"], "n": 1}, {})
-    41
+    42
     """
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
