@@ -217,6 +217,17 @@ def test_changed_settings_are_not_those_of_the_paper(tmp_path: Path) -> None:
     assert published(groups_in([tmp_path])[0]) == {}
 
 
+@pytest.mark.parametrize(("passes", "printed"), [(1, (0.76, -0.02)), (2, (0.72, -0.11)), (5, (0.59, -0.28))])
+def test_multimodal_networks_have_published_numbers_from_the_authors_first_weights_alone(
+    passes: int, printed: tuple[float, float], tmp_path: Path
+) -> None:
+    result(tmp_path / "own", "multimodal", 0, 0.5, f"trainer.max_epochs={passes}")
+    result(tmp_path / "glorot", "multimodal", 0, 0.5, f"trainer.max_epochs={passes}", "backbone.init=glorot")
+    values = published(groups_in([tmp_path / "own"])[0])
+    assert (values["average_accuracy"], values["backward_transfer"]) == printed
+    assert published(groups_in([tmp_path / "glorot"])[0]) == {}
+
+
 def test_a_run_that_is_found_twice_counts_once(tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5)
     assert groups_in([tmp_path, tmp_path / "gem"])[0].seeds == (0,)
