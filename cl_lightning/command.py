@@ -16,8 +16,10 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cl_lightning import termination
 from cl_lightning.errors import Refusal, nearest, sentence
 from cl_lightning.runs import conf_dir
+from cl_lightning.sweeps import Job, failures, in_a_sweep, own_command, told
 
 
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
@@ -31,14 +33,14 @@ def run_config(cfg: DictConfig) -> float | None:
         check({str(key): value for key, value in plain.items()})
         from cl_lightning.experiment import run
 
-        return run(cfg, sys.argv[1:])
-    except KeyboardInterrupt:
-        print("Interrupted. The same command goes on where it was.", file=sys.stderr)
-        raise SystemExit(130) from None
+        return run(cfg, own_command())
     except Exception as error:
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
-        print(sentence(explained(error) if isinstance(error, OmegaConfBaseException) else error), file=sys.stderr)
+        said = sentence(explained(error) if isinstance(error, OmegaConfBaseException) else error)
+        print(said, file=sys.stderr)
+        if in_a_sweep():
+            raise Refusal(said) from None
         raise SystemExit(2) from None
 
 
@@ -58,16 +60,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         patch.dict(os.environ, HYDRA_FULL_ERROR="1"),
         patch.object(argparse.ArgumentParser, "error", refuse),
     )
-    with hydras[0], hydras[1], hydras[2]:
-        try:
-            run_config()
-        except SystemExit as end:
-            return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
-        except Exception as error:  # Hydra could not make a configuration of the arguments
-            if "debug.traceback=true" in arguments:
-                traceback.print_exc()
-            print(sentence(explained(error)), file=sys.stderr)
-            return 2
+    with hydras[0], hydras[1], hydras[2], termination.handled(), told() as jobs:
+        code = ended(jobs, "debug.traceback=true" in arguments)
+    for line in failures(jobs):
+        print(line, file=sys.stderr)
+    return code or 2 * any(job.failure for job in jobs)
+
+
+def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
+    """The exit code of Hydra's part, which tells of its jobs."""
+    try:
+        run_config()
+    except KeyboardInterrupt:
+        print("Interrupted. The same command goes on where it was.", file=sys.stderr)
+        return 130
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+    except Exception as error:
+        if with_traceback:
+            traceback.print_exc()
+        print(sentence(error if jobs else explained(error)), file=sys.stderr)  # no job: Hydra could not make a configuration
+        return 2
     return 0
 
 

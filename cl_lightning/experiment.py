@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +22,8 @@ from cl_lightning.protocol import Grants
 from cl_lightning.ranges import check_keys
 from cl_lightning.report.tables import show
 from cl_lightning.resume import changed, discard, held, open_journal, restore
-from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, versions
+from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, settled, sweeper_that_chooses, versions
+from cl_lightning.selection.grid import taken_out
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -37,8 +39,11 @@ if TYPE_CHECKING:
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
-    """Train, resume or only show the run that ``cfg`` describes. Returns the mean validation accuracy, for sweepers."""
+    """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean accuracy on the
+    validation examples of all tasks at the end of the stream; None where no task has any."""
     folder = run_folder(cfg)
+    if said := taken_out(cfg.selection, cfg.trainer):
+        print(said, file=sys.stderr)
     results = folder / "results.json"
     if results.is_file() and cfg.resume is not False:
         draw_missing(cfg, folder)
@@ -51,9 +56,25 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
             train(cfg, folder, command)
         draw_missing(cfg, folder)
         show(folder)
-    learned = [s for s in json.loads(results.read_text())["selected"] if not s["where"].startswith("reference")]
-    chosen = [s["val_accuracy"] for s in learned if s["val_accuracy"] is not None]
-    return sum(chosen) / len(chosen) if chosen else None
+    at_end = json.loads(results.read_text()).get("validation_at_end")  # from schema 4 on
+    if at_end is None:
+        refuse_to_choose("was made by a version that did not measure it.\nMake it again with resume=false.")
+        return None
+    if at_end["mean"] is None:
+        refuse_to_choose(NO_VALIDATION)
+    return at_end["mean"]
+
+
+NO_VALIDATION = (
+    "has no validation data.\nSet n_val of the stream or its tasks above 0; "
+    "with trainer.single_pass, which has none, use hydra/sweeper=basic."
+)
+
+
+def refuse_to_choose(reason: str) -> None:
+    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
+    if sweeper := sweeper_that_chooses():
+        raise Refusal(f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}")
 
 
 def draw_missing(cfg: DictConfig, folder: Path) -> None:
@@ -84,6 +105,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     settings = Training(**plain)
     torch.set_num_threads(settings.threads)
     stream = build_stream(cfg)
+    if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
+        refuse_to_choose(NO_VALIDATION)
     learner, grants = build_learner(cfg, stream), Grants(**cfg.grants)
     grants.check(learner)
     if cfg.reference and stream.head.mode in ("single", "multi_test"):
@@ -121,9 +144,9 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         rows = evaluator.measure(predictors, learned)
         first = next(iter(rows.values()))
         journal.append("evaluated", learned=learned, rows=rows, costs=engine.settle().plain(), seconds=perf_counter() - began)
-        measured = [accuracy for accuracy in first if accuracy is not None]
+        of_learned = [accuracy for accuracy in first[:learned] if accuracy is not None]
         for logger in loggers:
-            mean = {"test/mean_accuracy": sum(measured) / len(measured)} if measured else {}
+            mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
             tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(first) if accuracy is not None}
             logger.log_metrics({"learned": learned, **mean, **tasks}, step=engine.step)
         tell("on_evaluated", learner, learned, first)
@@ -134,6 +157,12 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             examination = evaluator.examine(next(iter(predictors_after(len(stream)).values())))
             alike = resemblance(stream)
             journal.append("examined", examination=asdict(examination), resemblance=asdict(alike) if alike else None)
+
+    def validate() -> None:
+        """The last look at the learner: what a search over whole streams may choose by."""
+        if not journal.find("validated"):
+            main = next(iter(predictors_after(len(stream)).values()))
+            journal.append("validated", accuracies=evaluator.validate(main))
 
     tell("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
     try:
@@ -152,6 +181,7 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
                 learner.load_state_dict(journal.load(saved))
             evaluate(index + 1)
         examine()
+        validate()
         if cfg.reference and not journal.find("reference"):
             journal.append("reference", **reference(cfg, stream, engine, data, settings))
     except BaseException:
@@ -263,7 +293,7 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     learner: Any = partial_of(cfg.learner, "learner", "name").func
     if not (isinstance(learner, type) and issubclass(learner, Learner)):
         raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
-    grid: Any = OmegaConf.to_container(cfg.selection.grid, resolve=True)
+    grid = settled(cfg)["selection"]["grid"]
     check_grid(grid, learner.tunes, learner.__name__)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")

@@ -189,15 +189,19 @@ RANGES: dict[str, Range] = {
     "data.sources.*.citation": TEXT | null("unknown"),
     "data.sources.*.classes": each(TEXT, least=1) | null("from the folders or labels"),
     "selection.grid": MAPPING,
+    "selection.grid.lr": POSITIVE,
+    "selection.grid.momentum": FRACTION,
+    "selection.grid.weight_decay": NOT_NEGATIVE,
+    "selection.default": MAPPING,
     "trainer.max_epochs": whole(1),
     "trainer.max_steps": whole(1) | null("no limit but the epochs"),
     "trainer.single_pass": SWITCH,
     "trainer.batch_size": whole(1),
     "trainer.eval_batch_size": whole(1),
     "trainer.optimizer": one_of("adam", "sgd"),
-    "trainer.lr": POSITIVE,
-    "trainer.momentum": FRACTION,
-    "trainer.weight_decay": NOT_NEGATIVE,
+    "trainer.lr": POSITIVE | null("the grid's, else 0.001"),
+    "trainer.momentum": FRACTION | null("the grid's, else 0"),
+    "trainer.weight_decay": NOT_NEGATIVE | null("the grid's, else 0"),
     "trainer.optimizer_state": one_of("reset", "carry"),
     "trainer.clip": POSITIVE | null("no clipping"),
     "trainer.patience": Range("at least 1 mini-batch", lambda value: is_number(value) and value >= 1) | null("train to the end"),
@@ -244,7 +248,7 @@ def check(config: Mapping[str, Any]) -> None:
     found = leaves(config)
     for path in sorted(set(REQUIRED) - {path for path, _ in found}):
         raise Refusal(f"{path} is missing. Leave it in the configuration: it must be {RANGES[path].words}.")
-    check_keys(config["selection"], ["grid"], "selection")
+    check_keys(config["selection"], ["grid", "default"], "selection")
     check_keys(config["data"], ["root", "sources", "substitute"], "data")
     for path, value in found:
         check_value(path, value)
@@ -280,7 +284,7 @@ def leaves(node: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         path = f"{prefix}{key}"
         if not isinstance(value, Mapping) or range_of(path) is not None or not value:
             found.append((path, value))
-        if isinstance(value, Mapping) and path not in ("selection.grid", "trainer.lightning", "tuned"):
+        if isinstance(value, Mapping) and path not in ("selection.grid", "selection.default", "trainer.lightning", "tuned"):
             found += leaves(value, f"{path}.")
     return found
 

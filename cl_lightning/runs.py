@@ -13,6 +13,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 import cl_lightning
+from cl_lightning.engine.settings import Training
+from cl_lightning.selection.grid import OPTIMIZER_KEYS, searched
 
 IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task", "tuned")
 
@@ -45,6 +47,17 @@ def run_folder(cfg: DictConfig) -> Path:
     return Path(cfg.outputs) / cfg.name / learner_name(cfg) / f"{fingerprint(cfg)}-s{cfg.seed}"
 
 
+def sweeper_that_chooses() -> str | None:
+    """Inside a job of a sweep: the sweeper's class where it may choose by what runs return, as all but Hydra's own do."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return None
+    target = str(HydraConfig.get().sweeper._target_)
+    return None if target.endswith(".BasicSweeper") else target
+
+
 def learner_name(cfg: DictConfig) -> str:
     return cfg.learner.get("name") or cfg.learner._target_.rpartition(".")[2].lower()
 
@@ -63,7 +76,7 @@ def fingerprint(cfg: DictConfig) -> str:
 
 def relevant(cfg: DictConfig) -> dict[str, Any]:
     """The configuration, resolved, without what cannot change a result: places, looks, and where curves go."""
-    plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    plain = settled(cfg)
     for key in IRRELEVANT:
         plain.pop(key, None)
     for key in ("log_every", "checkpoint_minutes"):
@@ -71,6 +84,16 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
     plain["data"] = used_data(plain)
     if cfg.from_task is not None:
         plain["branched"] = [Path(str(cfg.run)).name, cfg.from_task]
+    return plain
+
+
+def settled(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration, resolved, with what is trained in the place of each null: the grid that is searched, the trainer's own values."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    plain["selection"] = {"grid": searched(plain["selection"], plain["trainer"])}
+    for key in OPTIMIZER_KEYS:
+        if plain["trainer"].get(key) is None:
+            plain["trainer"][key] = getattr(Training, key)
     return plain
 
 

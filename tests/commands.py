@@ -28,11 +28,16 @@ def configure(*overrides: str) -> DictConfig:
 
 def run(outputs: Path, *overrides: str, small: bool = True) -> dict[str, Any]:
     """The results of a run in this process."""
+    return returned_and_results(outputs, *overrides, small=small)[1]
+
+
+def returned_and_results(outputs: Path, *overrides: str, small: bool = True) -> tuple[float | None, dict[str, Any]]:
+    """What a run in this process gives to sweepers, and its results."""
     from cl_lightning.experiment import run as run_config
 
     cfg = configure(f"outputs={outputs}", *(SMALL if small else ()), *overrides)
-    run_config(cfg, list(overrides))
-    return json.loads((run_folder(cfg) / "results.json").read_text())
+    returned = run_config(cfg, list(overrides))
+    return returned, json.loads((run_folder(cfg) / "results.json").read_text())
 
 
 def command(*arguments: str, cwd: Path | None = None, check: bool = True, **options: Any) -> subprocess.CompletedProcess:

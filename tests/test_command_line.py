@@ -125,6 +125,53 @@ def test_multirun_makes_a_run_for_every_combination(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"outputs"}
 
 
+CHOOSING = """
+import json, os
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+
+class Choosing(Sweeper):
+    def __init__(self, **options):
+        pass
+    def setup(self, *, hydra_context, task_function, config):
+        self.launcher = Plugins.instance().instantiate_launcher(hydra_context=hydra_context, task_function=task_function, config=config)
+    def sweep(self, arguments):
+        (job,) = self.launcher.launch([arguments], initial_job_idx=0)
+        with open(os.environ["RETURNED"], "w") as file:
+            json.dump(job.return_value, file)
+"""
+CHOOSES = ("--multirun", "hydra.sweeper._target_=hydra_plugins.choosing.Choosing")
+WITHOUT_VALIDATION = ("stream.n_val=0", "selection=none", "trainer.patience=null")
+
+
+@pytest.fixture
+def choosing(tmp_path: Path) -> dict[str, str]:
+    """An environment with a sweeper that looks at what runs return, as Optuna's does: it runs one and writes that down."""
+    (tmp_path / "hydra_plugins").mkdir()
+    (tmp_path / "hydra_plugins" / "choosing.py").write_text(CHOOSING)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "RETURNED": str(tmp_path / "returned")}
+
+
+def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(tmp_path: Path, choosing: dict) -> None:
+    command(*CHOOSES, *SMALL, f"outputs={tmp_path / 'out'}", env=choosing)
+    results = json.loads(next(tmp_path.glob("out/*/*/*/results.json")).read_text())
+    accuracies = results["validation_at_end"]["accuracies"]
+    assert json.loads((tmp_path / "returned").read_text()) == sum(accuracies) / 3
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_sweep_that_chooses_without_validation_data_is_refused(finished: bool, tmp_path: Path, choosing: dict) -> None:
+    options = (*SMALL, *WITHOUT_VALIDATION, f"outputs={tmp_path / 'out'}")
+    if finished:
+        command("--multirun", *options)  # Hydra's own sweeper runs all combinations, and chooses nothing
+    refused = command(*CHOOSES, *options, env=choosing, check=False)
+    assert refused.returncode == 2
+    assert re.search(r"Choosing chooses by the validation accuracy .* no validation data\.\nSet n_val of the stream", refused.stderr)
+    assert "Traceback" not in refused.stderr
+    assert finished or not list(tmp_path.glob("out/**/journal.jsonl")), "said before training"
+
+
 def test_a_run_leaves_nothing_outside_its_folder(tmp_path: Path) -> None:
     command(*SMALL, cwd=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["outputs"]

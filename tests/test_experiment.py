@@ -10,10 +10,16 @@ import pytest
 import torch
 
 import cl_lightning.report
+from cl_lightning import experiment
+from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams import split
 from cl_lightning.errors import Refusal
+from cl_lightning.experiment import build_stream
 from cl_lightning.journal import Journal
+from cl_lightning.learners import Finetune, Phase
 from cl_lightning.runs import fingerprint, run_folder
-from tests.commands import SMALL, but_what_may_differ, configure, run
+from tests import toys
+from tests.commands import SMALL, but_what_may_differ, configure, returned_and_results, run
 
 LEARNERS = ["finetune", "independent", "independent_gem", "joint"]
 SCHEMA = json.loads((Path(cl_lightning.report.__file__).parent / "results.schema.json").read_text())
@@ -63,9 +69,84 @@ def test_the_stream_does_not_depend_on_the_learner(tmp_path: Path) -> None:
 
 
 def test_without_validation_data_and_selection_a_run_works(tmp_path: Path) -> None:
-    results = run(tmp_path, "selection=none", "stream.n_val=0", "trainer.patience=null")
+    returned, results = returned_and_results(tmp_path, "selection=none", "stream.n_val=0", "trainer.patience=null")
     jsonschema.validate(results, SCHEMA)
     assert [s["val_accuracy"] for s in results["selected"]] == [None] * 3
+    assert results["validation_at_end"] == {"accuracies": [None] * 3, "mean": None}
+    assert returned is None
+
+
+# ---- what a run returns ------------------------------------------------------------------------------------------
+
+
+class SaysTheLatest(Finetune):
+    """Learns as finetune does; of any image it says the first class of the task that it learned last."""
+
+    def on_task_end(self, task):
+        self.memory["says"] = task.head.owned[task.index][0]
+
+    def predictors(self, seen):
+        return {"first": self, "second": Finetune(build=self.build, grid=self.grid, seed=self.seed)}
+        yield
+
+    def forward(self, x, task):
+        logits = torch.zeros(len(x), self.head.outputs)
+        logits[:, self.memory.get("says", 0)] = 1.0
+        return logits
+
+
+def test_a_run_returns_the_mean_validation_accuracy_on_all_tasks_at_the_end_of_the_stream(tmp_path: Path) -> None:
+    latest = ("learner._target_=tests.test_experiment.SaysTheLatest", "stream.head=single")
+    returned, results = returned_and_results(tmp_path, *latest)
+    last = build_stream(configure(*SMALL)).task(2)
+    share = last.val.y.tolist().count(last.head.owned[2][0]) / 30  # of the last task; nothing is left of the others
+    assert results["validation_at_end"]["accuracies"] == [0, 0, share]
+    assert returned == results["validation_at_end"]["mean"] == share / 3
+    assert 0 < share != results["accuracy_matrix"][-1][-1], "a test accuracy is another number"
+    when_learned = [s["val_accuracy"] for s in results["selected"]]
+    assert sum(when_learned) / 3 > returned + 0.1, "what each task had when it was learned is another number"
+    assert returned_and_results(tmp_path, *latest)[0] == returned, "of a finished run, too"
+
+
+def test_what_a_run_returns_prefers_who_keeps_all_tasks_to_who_learns_each_best(tmp_path: Path) -> None:
+    end, when_learned, options = {}, {}, ("stream.head=single", "trainer.max_epochs=10")
+    for learner in ("finetune", "joint"):
+        end[learner], results = returned_and_results(tmp_path, f"learner={learner}", *options)
+        when_learned[learner] = sum(s["val_accuracy"] for s in results["selected"]) / 3
+    assert when_learned["finetune"] > when_learned["joint"] + 0.05
+    assert end["joint"] > end["finetune"] + 0.1
+
+
+def test_validation_at_the_end_is_measured_once_when_all_is_learned_and_the_learner_is_as_it_was(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    journal = Journal(run_folder(configure(f"outputs={tmp_path}", *SMALL)))
+    events = [row["event"] for row in journal.rows]
+    assert events.count("validated") == 1
+    assert events.index("validated") > max(i for i, event in enumerate(events) if event in ("boundary", "evaluated", "examined"))
+    assert journal.find("validated")["accuracies"] == results["validation_at_end"]["accuracies"]
+
+
+def test_a_phase_with_a_score_of_its_own_is_told_as_a_score_and_not_as_an_accuracy(tmp_path: Path) -> None:
+    returned, results = returned_and_results(tmp_path, "learner._target_=tests.test_experiment.ScoredOtherwise", "trainer.patience=1000")
+    jsonschema.validate(results, SCHEMA)
+    for each in (standing for chosen in results["selected"] for standing in (chosen, *chosen["compared"])):
+        assert each["val_accuracy"] is None
+        assert each["score"] == (2.5 if "lr=0.001" in each["candidate"] else -40.0)
+    assert {s["hparams"]["lr"] for s in results["selected"]} == {0.001}, "the highest score wins"
+    assert 0 <= returned <= 1
+    curves = next(tmp_path.glob("*/*/*/logs.csv")).read_text()
+    assert "best_score,2.5" in curves
+    assert "best_val_accuracy" not in curves
+    assert "score" not in run(tmp_path)["selected"][0]
+
+
+class ScoredOtherwise(Finetune):
+    """Its scores are no accuracies."""
+
+    def learn(self, task):
+        best = yield Phase(self.candidates(task), score=lambda c, val: 2.5 if c.hparams["lr"] == 0.001 else -40.0)
+        assert best.score == 2.5
+        self.adopt(best.candidate, task)
 
 
 def test_the_grid_is_searched_a_task_and_its_winner_recorded(tmp_path: Path) -> None:
@@ -73,6 +154,39 @@ def test_the_grid_is_searched_a_task_and_its_winner_recorded(tmp_path: Path) -> 
     assert all(s["candidates"] == 6 for s in results["selected"])
     assert all(set(s["hparams"]) == {"lr", "weight_decay"} for s in results["selected"])
     assert results["config"]["selection"]["grid"]["lr"] == [0.01, 0.001]
+
+
+def garbled(monkeypatch: pytest.MonkeyPatch, pool: str) -> None:
+    """From now on, the labels of all tasks' ``val`` or ``test`` images are those of other classes."""
+    original = Stream.split
+
+    def split(self, index, images, rows, *more):
+        made = original(self, index, images, rows, *more)
+        if rows is getattr(self.recipe(index), pool):
+            own = self.head.owned[index]
+            made.y.copy_(torch.tensor([own[(own.index(y) + 1) % len(own)] for y in made.y.tolist()]))
+        return made
+
+    monkeypatch.setattr(Stream, "split", split)
+
+
+@pytest.mark.parametrize("pool", ["test", "val"])
+def test_sweepers_are_handed_what_validation_says_and_nothing_of_test_labels(pool, tmp_path, monkeypatch) -> None:
+    """With the labels of the other class of two, every wrong answer is right."""
+    sizes = {"n_train": 20, "n_val": 15, "n_test": None}
+    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, head="multi_train_test", **sizes)
+    monkeypatch.setattr(experiment, "build_stream", lambda cfg: s)
+    values, matrices = [], []
+    for name in ("as it is", "garbled"):
+        learns = ("selection=none", "trainer.patience=null", "trainer.lr=0.02", "trainer.batch_size=5")
+        cfg = configure(*SMALL, f"outputs={tmp_path / name}", *learns)
+        values.append(experiment.run(cfg))
+        matrices.append(json.loads((run_folder(cfg) / "results.json").read_text())["accuracy_matrix"])
+        garbled(monkeypatch, pool)
+    other_way_round = [[1 - accuracy for accuracy in row] for row in matrices[0]]
+    assert matrices[0][-1] != other_way_round[-1], "right as often as wrong: the test shows nothing"
+    assert matrices[1] == ([pytest.approx(row) for row in other_way_round] if pool == "test" else matrices[0])
+    assert values[1] == (values[0] if pool == "test" else pytest.approx(1 - values[0]))
 
 
 def test_the_same_command_again_finds_the_finished_run(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
@@ -129,7 +243,8 @@ def cut_after(event: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize(
-    ("event", "count"), [("start", 1), ("evaluated", 1), ("phase", 2), ("boundary", 2), ("evaluated", 3), ("evaluated", 4)]
+    ("event", "count"),
+    [("start", 1), ("evaluated", 1), ("phase", 2), ("boundary", 2), ("evaluated", 3), ("evaluated", 4), ("examined", 1), ("validated", 1)],
 )
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, event, count, tmp_path: Path, monkeypatch) -> None:
     whole = run(tmp_path / "whole", f"learner={learner}")
@@ -138,6 +253,9 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, even
         run(tmp_path / "cut", f"learner={learner}")
     resumed = run(tmp_path / "cut", f"learner={learner}")
     assert but_what_may_differ(resumed) == but_what_may_differ(whole)
+    journal = Journal(run_folder(configure(f"outputs={tmp_path / 'cut'}", *SMALL, f"learner={learner}")))
+    assert [row["learned"] for row in journal.all("evaluated")] == [0, 1, 2, 3]
+    assert len(journal.all("validated")) == len(journal.all("examined")) == 1
 
 
 def test_an_unfinished_run_of_another_version_goes_on_only_when_told(tmp_path: Path, monkeypatch) -> None:

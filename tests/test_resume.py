@@ -280,7 +280,7 @@ def test_results_are_written_whole(tmp_path: Path) -> None:
     folder = interrupted(tmp_path, "results.write")
     assert not (folder / "results.json").exists()
     run(tmp_path, *FRAGILE)
-    assert json.loads((folder / "results.json").read_text())["schema"] == 3
+    assert json.loads((folder / "results.json").read_text())["schema"] == 4
 
 
 # ---- what else may go wrong ----------------------------------------------------------------------------------------------

@@ -76,9 +76,16 @@ class Stream:
         """A task with its training and validation examples: for the data module, which lends them."""
         not_for_learners("train", index)
         recipe = self.recipe(index)
-        pool = self.images(recipe).train
-        train, val = self.split(index, pool, recipe.train, lease), self.split(index, pool, recipe.val, lease, self.show.val_copies)
-        return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val if len(val) else None, past)
+        train = self.split(index, self.images(recipe).train, recipe.train, lease)
+        val = self.validation(index, lease)
+        return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val, past)
+
+    def validation(self, index: int, lease: Lease | None = None) -> Split | None:
+        """A task's validation examples, if it has any: for the data module, which lends them, and for the evaluator."""
+        not_for_learners("train", index)
+        recipe = self.recipe(index)
+        val = self.split(index, self.images(recipe).train, recipe.val, lease, self.show.val_copies)
+        return val if len(val) else None
 
     def closed(self, index: int) -> Task:
         """A task without examples: what is left of it when its data are closed."""

@@ -19,7 +19,9 @@ from cl_lightning.data.task import Batch, Blocks, Split, Task
 from cl_lightning.engine.moments import begin_momentum, carry_on, moments_of
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack, stackable
+from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Phase
+from cl_lightning.metrics.accuracy_matrix import predicted
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Calls
 from cl_lightning.randomness import Key, seed_default_generators, seed_of
@@ -36,8 +38,11 @@ class Standing:
     moments: dict[str, dict] | None = None  # of the optimizer, at the same step
     lost: bool = False  # its weights are no numbers any more: it cannot win
 
-    def plain(self) -> dict:
-        return {"val_accuracy": self.accuracy, "steps": self.steps, "steps_to_best": self.steps if self.accuracy is None else self.step}
+    def plain(self, own_score: bool) -> dict:
+        """``own_score``: what it was scored by is the phase's own, and no accuracy."""
+        best = {"val_accuracy": None, "score": self.accuracy} if own_score else {"val_accuracy": self.accuracy}
+        to_best = self.steps if self.accuracy is None else self.step
+        return {**best, "steps": self.steps, "steps_to_best": to_best}
 
 
 @dataclass
@@ -84,6 +89,7 @@ class LockStep:
         self._taken: Counter = Counter()
         self._agreed: dict[tuple, bool] = {}  # by shape of mini-batch: whether the stack has the bits of separate networks
         self._seed: tuple[tuple, int] = ((), 0)
+        self.warned: set[int] = set()  # of NaN
         self._scoring: Work | None = None
         self.parameters = [p for c in candidates for p in c.network.parameters()]
 
@@ -299,7 +305,8 @@ class LockStep:
                     self.standings[i] = Standing(accuracy, self.step, self.step, weights, self.moments_of(i))
                 elif self.step - standing.step >= patience:
                     self.dismiss(i)
-            self.log({"alive": len(self.alive), "best_val_accuracy": self.best_accuracy})
+            best = "best_val_accuracy" if self.phase.score is None else "best_score"
+            self.log({"alive": len(self.alive), best: self.best_accuracy})
 
     @torch.no_grad()
     def accuracies(self) -> list[float]:
@@ -318,12 +325,13 @@ class LockStep:
 
     def score_all(self, val: Split, calls: Calls | None) -> list[float]:
         right = {i: torch.zeros((), dtype=torch.int64, device=self.learner.device) for i in self.alive}
+        lost = {i: right[i].clone() for i in self.alive}
         work = self._scoring if calls else None
         if self.phase.score is not None:
             scores = []
             for i in self.alive:
                 self.seed((*self.key, self.step), "score")
-                scores.append(self.phase.score(self.candidates[i], val))
+                scores.append(self.finite(self.phase.score(self.candidates[i], val), self.candidates[i]))
                 if calls and work:
                     work.own[i] = calls.take()
             return scores
@@ -341,10 +349,33 @@ class LockStep:
                 logits = self.computed(self.learner.logits, self.candidates[i], batch)
                 if self.head.masks_test:
                     logits = self.head.mask(logits, batch.task)
-                right[i] += (logits.argmax(1) == batch.y).sum()
+                numbers = predicted(logits)
+                right[i] += (numbers == batch.y).sum()
+                lost[i] += (numbers < 0).sum()
                 if calls and work:
                     work.own[i] = work.own.get(i, 0) + calls.take()
+        self.warn_of_nan({i: int(count) for i, count in lost.items()}, len(val))
         return [right[i].item() / len(val) for i in self.alive]
+
+    def finite(self, score: float, c: Candidate) -> float:
+        """Of a phase's own ``score``; what cannot be compared is refused."""
+        if math.isfinite(score):
+            return score
+        raise Refusal(
+            f"The score of {c.name} in phase {self.phase.name!r} of task {self.task.index} is {score} after {self.step} "
+            "mini-batches, which cannot be compared. A phase's own score must give a finite number."
+        )
+
+    def warn_of_nan(self, lost: dict[int, int], images: int) -> None:
+        """Once a candidate: scoring comes often."""
+        for i, count in lost.items():
+            if count and i not in self.warned:
+                self.warned.add(i)
+                warnings.warn(
+                    f"{self.candidates[i].name} gave NaN logits for {count} of {images} validation images of task "
+                    f"{self.task.index} after {self.step} mini-batches. Such images count as wrong at every scoring.",
+                    stacklevel=2,
+                )
 
     def log(self, metrics: dict[str, Any]) -> None:
         for logger in self.learner.loggers:

@@ -127,7 +127,7 @@ class Engine:
         if kept["snapshots"] and self.probe is not None and where == f"task{task.index}":
             self.probes(learner, winner, kept["snapshots"], task, index)
         best = row["standings"][row["winner"]]
-        return Outcome(winner, best["val_accuracy"], best["steps"], best["steps_to_best"])
+        return Outcome(winner, best.get("score", best["val_accuracy"]), best["steps"], best["steps_to_best"])
 
     def probes(self, learner: Learner, winner: Candidate, snapshots: dict[int, dict], task: Task, index: int) -> None:
         """Copies of the learner that adopt the winner as it was at each step."""
@@ -149,7 +149,7 @@ class Engine:
         shares = [self.share(learner, phase, task, where, index, first, size) for first in range(0, len(phase.candidates), size)]
         standings = [standing for share in shares for standing in share["standings"]]
         lost = [each for share in shares for each in share["lost"]]
-        winner, costs = best_of([standing["val_accuracy"] for standing in standings], lost), Costs()
+        winner, costs = best_of([s.get("score", s["val_accuracy"]) for s in standings], lost), Costs()
         if lost[winner]:
             raise Refusal(
                 f"All candidates of task {task.index} were dropped, because their weights became infinite or no numbers: "
@@ -213,7 +213,7 @@ class Engine:
             "share",
             **place,
             **named,
-            standings=[s.plain() for s in standings],
+            standings=[s.plain(phase.score is not None) for s in standings],
             lost=lost,
             weights=self.journal.save(f"{where}-phase{index}-{first}", partial(torch.save, kept)),
             mini_batches=engine.step,

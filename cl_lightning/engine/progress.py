@@ -14,7 +14,7 @@ from cl_lightning.data.task import Task
 
 
 class ProgressDisplay(StreamCallback):
-    """Stream, task, candidates alive, best validation accuracy, time left."""
+    """Stream, task, candidates alive, best validation accuracy or score, time left."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
@@ -38,11 +38,11 @@ class ProgressDisplay(StreamCallback):
         engine, blocks = learner.engine, trainer.train_dataloader
         if self.line is None or engine is None or blocks is None:
             return
-        best = engine.best_accuracy
+        best, measure = engine.best_accuracy, "val" if engine.phase.score is None else "score"
         self.show(
             engine.step / max(blocks.steps, 1),
             f"task {self.task + 1}/{self.tasks}  step {engine.step}/{blocks.steps}  alive {len(engine.alive)}/{len(engine.candidates)}  "
-            f"best val {'-' if best is None else f'{best:.3f}'}",
+            f"best {measure} {'-' if best is None else f'{best:.3f}'}",
         )
 
     def on_evaluated(self, learner: Any, learned: int, accuracies: list[float | None]) -> None:

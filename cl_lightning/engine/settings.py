@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cl_lightning.errors import Refusal
 from cl_lightning.ranges import check_value
+from cl_lightning.selection.grid import OPTIMIZER_KEYS
 
 REFUSED = {
     "precision": "set trainer.precision (32 or bf16-mixed): 16-mixed has one loss scaler for all candidates",
@@ -31,7 +32,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class Training:
-    """``conf/trainer/*.yaml`` describes every key."""
+    """``conf/trainer/*.yaml`` describes every key. None for ``lr``, ``momentum`` or ``weight_decay`` means the value here."""
 
     max_epochs: int = 1
     max_steps: int | None = None
@@ -63,6 +64,9 @@ class Training:
     callbacks: Sequence = ()
 
     def __post_init__(self) -> None:
+        for key in OPTIMIZER_KEYS:
+            if getattr(self, key) is None:
+                object.__setattr__(self, key, getattr(Training, key))
         object.__setattr__(self, "precision", str(self.precision))
         object.__setattr__(self, "score_at", tuple(self.score_at))
         object.__setattr__(self, "probe_at", tuple(self.probe_at))

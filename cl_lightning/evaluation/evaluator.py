@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics import AccuracyMatrix
+from cl_lightning.metrics.accuracy_matrix import predicted
 from cl_lightning.protocol import Grants, ProtocolError, running
 from cl_lightning.randomness import rng, seeded
 
@@ -77,15 +79,34 @@ class Evaluator:
     def row(
         self, predictor: Learner, learned: int, tasks: range | None = None, probing: bool = False, name: str = ""
     ) -> list[float | None]:
-        matrix = AccuracyMatrix(len(self.stream))
+        matrix, answered = AccuracyMatrix(len(self.stream)), {}
         predictor.to(self.device).eval()
         for task in self.asked(learned) if tasks is None else tasks:
             if predictor.predicts(task):
                 with seeded(predictor.seed, "evaluate", learned):  # the same for all tasks, so that draws tell nothing of the task
-                    matrix.update(*self.answers(predictor, task, learned, probing, name), learned, task)
+                    answered[task], y = self.answers(predictor, task, learned, probing, name)
+                matrix.update(answered[task], y, learned, task)
         predictor.cpu()  # where it is between phases
+        warn_of_nan(predictor, "test", answered)
         row = (matrix.right / matrix.total)[learned].tolist()
         return [None if value != value else value for value in row]
+
+    @torch.no_grad()
+    def validate(self, predictor: Learner) -> list[float | None]:
+        """The accuracy on every task's validation examples, those that candidates were scored on, predicted as test examples are.
+        None where a task has none, or cannot be predicted."""
+        accuracies: list[float | None] = [None] * len(self.stream)
+        answered = {}
+        predictor.to(self.device).eval()
+        for task in filter(predictor.predicts, range(len(self.stream))):
+            val = self.stream.validation(task)
+            if val is not None:
+                with seeded(predictor.seed, "validate"):
+                    answered[task] = self.predict(predictor, val, task)
+                accuracies[task] = (answered[task] == val.y).sum().item() / len(val)
+        predictor.cpu()
+        warn_of_nan(predictor, "validation", answered)
+        return accuracies
 
     def some(self, test: Split) -> Split:
         """Examples for a probe: all, or so many by chance, the same at each."""
@@ -109,7 +130,7 @@ class Evaluator:
         return numbers, test.y
 
     def unchanged(self, predictor: Learner, task: int, known: Known) -> tuple[torch.Tensor, torch.Tensor]:
-        if not torch.equal(known.logits, self.again(predictor, known.x, self.given(predictor, task))):
+        if differ(known.logits, self.again(predictor, known.x, self.given(predictor, task))).any():
             raise ProtocolError(
                 f"{type(predictor).__name__} declares forgets=False, but its predictions for task {task} have changed.",
                 "Freeze all that they depend on, running statistics too, or leave forgets=True: every task is tested whole then.",
@@ -120,7 +141,7 @@ class Evaluator:
         return task if predictor.needs.task_id_at_test else None
 
     def predict(self, predictor: Learner, test: Split, task: int) -> torch.Tensor:
-        """Output numbers (n,) on the CPU. The learner is told the task only if it declared the need."""
+        """Output numbers (n,) on the CPU, -1 where logits are NaN. The learner is told the task only if it declared so."""
         head, numbers = self.stream.head, []
         for x in test.x.split(self.settings.eval_batch_size):
             self.grants.check(predictor)  # who asks for the task only now is found out now
@@ -133,7 +154,7 @@ class Evaluator:
                     f"{type(predictor).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} images; this stream has "
                     f"{head.outputs} outputs, so they must be {(len(x), head.outputs)}."
                 )
-            numbers.append((head.mask(logits, task) if head.masks_test else logits).argmax(1).cpu())
+            numbers.append(predicted(head.mask(logits, task) if head.masks_test else logits).cpu())
         return torch.cat(numbers)
 
     # ---- what predictions depend on --------------------------------------------------------------------------
@@ -153,11 +174,12 @@ class Evaluator:
         masked = any((logits == -torch.inf).any() for logits in own)
         if told:
             others = [self.again(predictor, x, tasks[i - 1]) for i, x in enumerate(images)]
-            changed = [(one != other).any(1) if one.shape == other.shape else torch.ones(len(one)) for one, other in zip(own, others)]
+            changed = [differ(one, other) for one, other in zip(own, others)]
         else:
             order = torch.randperm(sum(map(len, images)), generator=rng("examine"))
             mixed = self.again(predictor, torch.cat([*images, torch.empty(0, *self.stream.shape)])[order], None)
-            changed = [torch.cat([*own, mixed[:0]])[order].argmax(1) != mixed.argmax(1)] if len(mixed) else []
+            alone = torch.cat([*own, mixed[:0]])[order]
+            changed = [predicted(alone) != predicted(mixed)] if len(mixed) else []
             unsteady = differing(own, [self.again(predictor, x, None) for x in images])
             noise = differing(own, [self.again(predictor, x, None, "other draws") for x in images])
         predictor.cpu()
@@ -208,7 +230,31 @@ def works(predictor: Learner, x: torch.Tensor, task: int) -> bool:
 
 
 def differing(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> int:
-    return int(sum((one.argmax(1) != other.argmax(1)).sum() for one, other in zip(ones, others)))
+    """Predictions that are not the same."""
+    return int(sum((predicted(one) != predicted(other)).sum() for one, other in zip(ones, others)))
+
+
+def differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """(n,) For each image, whether its logits differ; NaN is the same as NaN.
+
+    >>> differ(torch.tensor([[0., torch.nan], [1., 2.]]), torch.tensor([[0., torch.nan], [1., 3.]])).tolist()
+    [False, True]
+    """
+    if one.shape != other.shape:
+        return torch.ones(len(one), dtype=torch.bool)
+    return ((one != other) & ~(one.isnan() & other.isnan())).any(1)
+
+
+def warn_of_nan(predictor: Learner, split: str, answered: Mapping[int, torch.Tensor]) -> None:
+    """Say how many images of which tasks count as wrong because their logits are NaN; ``answered`` has the predictions, by task."""
+    lost = {task: int((numbers < 0).sum()) for task, numbers in answered.items()}
+    parts = [f"{count} of {len(answered[task])} of task {task}" for task, count in lost.items() if count]
+    if parts:
+        warnings.warn(
+            f"{type(predictor).__name__} gave NaN logits for {split} images, which count as wrong: {', '.join(parts)}. "
+            "A lower learning rate or trainer.clip may help.",
+            stacklevel=2,
+        )
 
 
 def spread(n: int, most: int) -> list[int]:

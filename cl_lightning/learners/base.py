@@ -50,7 +50,10 @@ class Candidate:
 
 @dataclass
 class Phase:
-    """One training of a set of candidates. What is None comes from the task or from the trainer's configuration."""
+    """One training of a set of candidates. What is None comes from the task or from the trainer's configuration.
+
+    ``score`` gives any finite number, the higher the better; results call it a score, and not an accuracy.
+    """
 
     candidates: list[Candidate]  # their order breaks ties: the first maximum wins
     name: str = "train"
@@ -67,7 +70,7 @@ class Outcome:
     """What a phase came to: the winner, restored to its best weights."""
 
     candidate: Candidate
-    score: float | None  # best validation accuracy; None without validation data
+    score: float | None  # best validation accuracy, or best of the phase's own score; None without validation data
     steps: int  # mini-batches trained
     steps_to_best: int
 

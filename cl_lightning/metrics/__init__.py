@@ -3,6 +3,7 @@
 from cl_lightning.metrics.accuracy_matrix import (
     AccuracyMatrix,
     AverageAccuracy,
+    AverageIncrementalAccuracy,
     BackwardTransfer,
     Forgetting,
     ForgettingFromBest,
@@ -14,6 +15,7 @@ from cl_lightning.metrics.accuracy_matrix import (
 __all__ = [
     "AccuracyMatrix",
     "AverageAccuracy",
+    "AverageIncrementalAccuracy",
     "BackwardTransfer",
     "Forgetting",
     "ForgettingFromBest",

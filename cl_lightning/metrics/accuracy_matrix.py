@@ -1,10 +1,14 @@
 """The accuracy matrix and what is computed from it.
 
-``R`` is (tasks + 1, tasks): R[i, j] is the test accuracy on task j after learning i tasks; row 0 is before learning.
+``R`` is (tasks + 1, tasks): R[i, j] is the test accuracy on task j, from 0, after learning i tasks; row 0 is before learning.
 NaN stands where the learner could not predict the task, or was not asked. With T tasks, R[T] is the last row, and
 R[j + 1, j] the accuracy on task j when it had just been learned. A metric that needs a missing entry is NaN.
 
-The worked example of all docstrings, with the baseline row [.1, .1, .1] on top:
+Forgetting has three published definitions, and a name for each: ``forgetting`` is the fall of the accuracy since a task
+was learned, ``forgetting_from_best`` the fall from the best that it ever was, ``forgetting_ratio`` the part that is missing
+of what joint training reaches. All are positive where something was forgotten, whatever sign their papers print.
+
+The worked example of the docstrings, with the baseline row [.1, .1, .1] on top:
 
 >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
 """
@@ -28,6 +32,17 @@ def average_accuracy(R: Tensor) -> Tensor:
     return R[-1].mean()
 
 
+def average_incremental_accuracy(R: Tensor) -> Tensor:
+    """AIA = mean over i = 1 .. T of A_i, where A_i = mean over j < i of R[i, j] is the accuracy on the i tasks learned so far
+    (the average incremental accuracy of Rebuffi et al. 2017). ACC is A_T alone. In A_i every task counts the same.
+
+    >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
+    >>> round(average_incremental_accuracy(R).item(), 4)  # (.9 + (.7 + .8) / 2 + (.6 + .9 + .7) / 3) / 3
+    0.7944
+    """
+    return torch.stack([row[:i].mean() for i, row in enumerate(R[1:], 1)]).mean()
+
+
 def learning_accuracy(R: Tensor) -> Tensor:
     """LA = mean over j of R[j + 1, j]: how well each task was learned when it came (Riemer et al. 2019).
 
@@ -39,7 +54,7 @@ def learning_accuracy(R: Tensor) -> Tensor:
 
 
 def backward_transfer(R: Tensor) -> Tensor:
-    """BWT = 1 / (T - 1) sum over j < T of R[T, j] - R[j + 1, j] (Lopez-Paz and Ranzato 2017, eq. 3). Negative: forgetting.
+    """BWT = 1 / (T - 1) sum over j < T - 1 of R[T, j] - R[j + 1, j] (Lopez-Paz and Ranzato 2017, eq. 3). Negative: forgetting.
 
     Their program counts the last task, too, whose term is 0, and divides by T: the numbers that they print are (T - 1) / T of this,
     0.95 with 20 tasks.
@@ -52,7 +67,7 @@ def backward_transfer(R: Tensor) -> Tensor:
 
 
 def forward_transfer(R: Tensor) -> Tensor:
-    """FWT = 1 / (T - 1) sum over j > 1 of R[j, j] - R[0, j]: accuracy just before learning a task, over that of the untrained
+    """FWT = 1 / (T - 1) sum over j > 0 of R[j, j] - R[0, j]: accuracy just before learning a task, over that of the untrained
     network (Lopez-Paz and Ranzato 2017, eq. 4).
 
     Their program counts the first task, too, with 0, and divides by T: the numbers that they print are (T - 1) / T of this.
@@ -65,23 +80,26 @@ def forward_transfer(R: Tensor) -> Tensor:
 
 
 def forgetting(R: Tensor) -> Tensor:
-    """F = mean over j < T of R[T, j] - R[j + 1, j] (Veniat et al. 2021): the last accuracy less that of just after learning.
-    Negative: forgetting. The same number as ``backward_transfer``, under the name that CTrL's tables give it.
+    """F = 1 / (T - 1) sum over j < T - 1 of R[j + 1, j] - R[T, j]: the fall since each task was learned. Positive: forgetting.
+    This is -BWT. Veniat et al. 2021 print it with the opposite sign, R[T, j] - R[j + 1, j].
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
-    >>> round(forgetting(R).item(), 4)
-    -0.1
+    >>> round(forgetting(R).item(), 4)  # ((.9 - .6) + (.8 - .9)) / 2
+    0.1
     """
-    return backward_transfer(R)
+    return (just_learned(R) - R[-1])[:-1].mean()
 
 
 def forgetting_from_best(R: Tensor) -> Tensor:
-    """F = mean over j < T of max over 0 < i < T of R[i, j], less R[T, j] (Chaudhry et al. 2018, eq. 3): the fall from the best
-    accuracy that a task ever had, of the entries there are. Positive: forgetting.
+    """F = 1 / (T - 1) sum over j < T - 1 of (max over 0 < i < T of R[i, j]) - R[T, j] (Chaudhry et al. 2018, eq. 3): the
+    fall from the best accuracy that each task ever had, of the entries there are. Positive: forgetting.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(forgetting_from_best(R).item(), 4)  # ((.9 - .6) + (.8 - .9)) / 2
     0.1
+    >>> R[2, 0] = .95  # better than when it was learned: ((.95 - .6) + (.8 - .9)) / 2
+    >>> round(forgetting_from_best(R).item(), 4)
+    0.125
     """
     tasks = R.shape[1]
     if tasks == 1:
@@ -91,15 +109,15 @@ def forgetting_from_best(R: Tensor) -> Tensor:
 
 
 def forgetting_ratio(R: Tensor, random: Tensor, joint: Tensor) -> Tensor:
-    """rho = mean over j of (R[T, j] - random[j]) / (joint[j] - random[j]) - 1 (Serra et al. 2018, eq. 7): 0 as good as training on
-    all tasks jointly, -1 no better than chance. ``random`` (T,) is the accuracy of an untrained network, ``joint`` (T,) that
-    of joint training.
+    """1 - mean over j of (R[T, j] - random[j]) / (joint[j] - random[j]): 0 as good as training on all tasks jointly, 1 no
+    better than chance. Positive: forgetting. This is -rho of Serra et al. 2018, eq. 7. ``random`` (T,) is the accuracy of an
+    untrained network, ``joint`` (T,) that of joint training.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
-    >>> round(forgetting_ratio(R, R[0], torch.tensor([1.1, .9, .7])).item(), 4)  # (.5 / 1. + .8 / .8 + .6 / .6) / 3 - 1
-    -0.1667
+    >>> round(forgetting_ratio(R, R[0], torch.tensor([1.1, .9, .7])).item(), 4)  # 1 - (.5 / 1. + .8 / .8 + .6 / .6) / 3
+    0.1667
     """
-    return ((R[-1] - random) / (joint - random)).mean() - 1
+    return 1 - ((R[-1] - random) / (joint - random)).mean()
 
 
 def just_learned(R: Tensor) -> Tensor:
@@ -109,6 +127,15 @@ def just_learned(R: Tensor) -> Tensor:
 
 def nan(R: Tensor) -> Tensor:
     return R.new_tensor(torch.nan)
+
+
+def predicted(logits: Tensor) -> Tensor:
+    """Output numbers (n,) of logits (n, outputs): that of the largest; -1, which is nobody's, where some are NaN.
+
+    >>> predicted(torch.tensor([[.1, .2], [torch.nan, .2], [-torch.inf, -torch.inf]])).tolist()
+    [1, -1, 0]
+    """
+    return logits.argmax(1).masked_fill(logits.isnan().any(1), -1)
 
 
 class AccuracyMatrix(Metric):
@@ -131,8 +158,8 @@ class AccuracyMatrix(Metric):
         self.add_state("total", torch.zeros(tasks + 1, tasks, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, learned: int, task: int) -> None:
-        """``preds``: logits (n, outputs) or output numbers (n,); ``learned``: how many tasks have been learned."""
-        numbers = preds.argmax(1) if preds.ndim == 2 else preds
+        """``preds``: logits (n, outputs), wrong where they are NaN, or output numbers (n,); ``learned``: how many tasks were."""
+        numbers = predicted(preds) if preds.ndim == 2 else preds
         self.right[learned, task] += (numbers == target).sum()
         self.total[learned, task] += len(target)
 
@@ -146,6 +173,13 @@ class AverageAccuracy(AccuracyMatrix):
 
     def __init__(self, tasks: int) -> None:
         super().__init__(tasks, average_accuracy)
+
+
+class AverageIncrementalAccuracy(AccuracyMatrix):
+    """``average_incremental_accuracy`` as a torchmetric."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__(tasks, average_incremental_accuracy)
 
 
 class LearningAccuracy(AccuracyMatrix):
@@ -194,6 +228,7 @@ def all_metrics(R: Tensor) -> dict[str, Tensor]:
     """Everything that one run's matrix alone decides."""
     return {
         "average_accuracy": average_accuracy(R),
+        "average_incremental_accuracy": average_incremental_accuracy(R),
         "learning_accuracy": learning_accuracy(R),
         "backward_transfer": backward_transfer(R),
         "forward_transfer": forward_transfer(R),

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         shown.add_column(head, no_wrap=True)
     for row in rows:
         shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 200).print(shown, *stand_ins(groups), sep="\n")
+    Console(width=None if sys.stdout.isatty() else 300).print(shown, *stand_ins(groups), sep="\n")
     return 0
 
 

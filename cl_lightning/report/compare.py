@@ -14,10 +14,12 @@ from cl_lightning.errors import Refusal
 from cl_lightning.runs import conf_dir, learner_name, relevant
 
 COLUMNS = {  # results, and their heads in a table
+    "validation": "val",
     "average_accuracy": "ACC",
+    "average_incremental_accuracy": "AIA",
     "backward_transfer": "BWT",
     "forward_transfer": "FWT",
-    "forgetting_from_best": "forgetting",
+    "forgetting_from_best": "forgetting from best",
     "transfer": "T",
     "gain": "δ",
     "reused": "re-used by the last",
@@ -92,6 +94,7 @@ def values_of(run: dict) -> dict[str, float | None]:
     return {
         **dict.fromkeys(COLUMNS),
         **run["metrics"],
+        "validation": (run.get("validation_at_end") or {}).get("mean"),  # from schema 4 on
         "transfer": reference["transfer"] if reference else None,
         "gain": gain(run) if reference else None,
         "reused": notes[-1].get("reused") if "path" in notes[-1] else None,

@@ -23,7 +23,8 @@ EXAMPLES = """Five commands to copy:
 More:
   --cfg job           print the configuration that a command makes, with all keys
   --config-dir DIR    add a folder of your own configurations, laid out as these groups
-  --multirun, -m      run every combination of comma-separated values
+  --multirun, -m      run every combination of comma-separated values; those that fail are told at the end
+  trainer.lr=0.1      train with one rate, in the place of the default grid's; so with weight_decay
   --hydra-help        Hydra's own options
   resume=false        do not look for an earlier run of the same command"""
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
+
+from cl_lightning.runs import settled
 
 
 def open_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> list[Logger]:
@@ -17,7 +19,7 @@ def open_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> list[Logger]
         return []
     from cl_lightning.experiment import partial_of
 
-    return [partial_of(cfg, "logger")(folder=folder, run=OmegaConf.to_container(run, resolve=True))]
+    return [partial_of(cfg, "logger")(folder=folder, run=settled(run))]
 
 
 def close_loggers(loggers: Sequence[Logger], status: str) -> None:

@@ -14,7 +14,7 @@ from cl_lightning.journal import Journal, write_whole
 from cl_lightning.metrics.accuracy_matrix import all_metrics
 from cl_lightning.metrics.learning_curve import learning_curve_area
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 def write_results(path: Path, journal: Journal, **known: Any) -> None:
@@ -30,6 +30,7 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
         **known,
         "reference": reference_of(journal),
         "accuracy_matrix": main,
+        "validation_at_end": validation_of(journal),
         "metrics": {**metrics_of(main), **learning_curve(journal)},
         "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
         "probes": [{key: row[key] for key in ("task", "phase", "step", "accuracies")} for row in journal.all("probe")],
@@ -41,6 +42,14 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
     faults.reached("results.write")
     with write_whole(path) as building:
         building.write_text(json.dumps(content, indent=1, allow_nan=False))
+
+
+def validation_of(journal: Journal) -> dict[str, Any]:
+    """Accuracies on validation examples when all tasks had been learned; the mean is over the tasks that have some."""
+    row = journal.find("validated")
+    assert row is not None, "measured before results are written"
+    measured = [accuracy for accuracy in row["accuracies"] if accuracy is not None]
+    return {"accuracies": row["accuracies"], "mean": sum(measured) / len(measured) if measured else None}
 
 
 def learning_curve(journal: Journal) -> dict[str, float | None]:

@@ -23,9 +23,8 @@ def show(folder: Path, note: str | None = None, console: Console | None = None) 
     stream = results["stream"]
     seed = f"seed {results['seed']}"
     console.print(f"\n[bold]{results['learner']}[/bold] on {stream['name']}, {len(stream['tasks'])} tasks, {seed}", highlight=False)
-    reference = results.get("reference")  # from schema 3 on
-    metrics = {**results["metrics"], **({"transfer to the last task": reference["transfer"]} if reference else {})}
-    for table in (matrix_table(results["accuracy_matrix"]), metric_table(metrics), path_table(results), cost_table(results)):
+    matrix, metrics = matrix_table(results["accuracy_matrix"]), metric_table(metrics_in(results))
+    for table in (matrix, metrics, path_table(results), cost_table(results)):
         if table is not None:
             console.print(table)
     if "card" in results:  # from schema 2 on
@@ -54,6 +53,20 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
     return table
 
 
+def metrics_in(results: dict[str, Any]) -> dict[str, float | None]:
+    """By the names under which they are shown; validation first."""
+    metrics = dict(results["metrics"])
+    if results.get("schema", 4) < 4 and metrics.get("forgetting") is not None:
+        metrics["forgetting"] = 0.0 - metrics["forgetting"]  # it was the same number as backward transfer
+    validated = results.get("validation_at_end")  # from schema 4 on
+    reference = results.get("reference")  # from schema 3 on
+    return {
+        **({"validation accuracy at the end": validated["mean"]} if validated else {}),
+        **metrics,
+        **({"transfer to the last task": reference["transfer"]} if reference else {}),
+    }
+
+
 def metric_table(metrics: dict[str, float | None]) -> Table:
     table = Table(title="Metrics", title_justify="left", show_header=False)
     for name, value in metrics.items():
@@ -63,7 +76,8 @@ def metric_table(metrics: dict[str, float | None]) -> Table:
 
 
 def cost_table(results: dict[str, Any]) -> Table:
-    """A row a task. ``held`` is everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of it, where that differs."""
+    """A row a task. ``val`` is the best validation accuracy; a phase's own score is called so. ``held`` is everything that the
+    learner keeps, ``Mem`` what Veniat et al. 2021 count of it, where that differs."""
     costs = results["costs"]
     counts = [(cost.get("published_memory"), sum(cost["held"].values())) for cost in costs]
     counted = all(mem is not None for mem, _ in counts) and any(mem != held for mem, held in counts)
@@ -74,7 +88,7 @@ def cost_table(results: dict[str, Any]) -> Table:
     columns: dict[str, Callable[[dict, list[dict]], str]] = {
         "task": lambda cost, chosen: str(cost["task"]),
         "chosen": lines(lambda s: s["candidate"]),
-        "val": lines(lambda s: number(s["val_accuracy"])),
+        "val": lines(lambda s: f"score {number(s['score'])}" if "score" in s else number(s["val_accuracy"])),
         "steps": lines(lambda s: str(s["steps"])),
         "to best": lines(lambda s: str(s["steps_to_best"])),
         "held": lambda cost, chosen: scaled(sum(cost["held"].values()), "B"),

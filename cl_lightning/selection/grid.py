@@ -9,7 +9,49 @@ from typing import Any
 from cl_lightning.errors import Refusal
 from cl_lightning.ranges import check_value
 
-OPTIMIZER_KEYS = ("lr", "weight_decay", "momentum")
+OPTIMIZER_KEYS = ("lr", "weight_decay", "momentum")  # which the trainer may set, too
+DEFAULT = "default"  # in the place of a key's values: those of selection.default
+
+
+def searched(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """The grid that is searched, without the keys of the default grid that the trainer has a value for.
+
+    >>> default = {"lr": [0.01, 0.001], "weight_decay": [0.0, 1e-5]}
+    >>> searched({"grid": {"lr": "default", "weight_decay": "default"}, "default": default}, {"lr": 0.1})
+    {'weight_decay': [0.0, 1e-05]}
+    >>> searched({"grid": {"lr": [0.5], "weight_decay": "default"}, "default": default}, {"lr": None})
+    {'lr': [0.5], 'weight_decay': [0.0, 1e-05]}
+    """
+    grid, default, own = selection["grid"], selection.get("default", {}), of_both(selection, trainer)
+    for name, values in grid.items():
+        if values != DEFAULT and name in own:
+            raise Refusal(
+                f"trainer.{name}={own[name]} and selection.grid.{name}={values} are both given, and only one can be "
+                f"trained with. Set trainer.{name}=null to search the grid, or leave selection.grid.{name} out."
+            )
+        if values == DEFAULT and name not in default:
+            raise Refusal(
+                f"selection.grid.{name}=default means the values of selection.default.{name}, and there are none. Give a list of values."
+            )
+    return {name: default[name] if values == DEFAULT else values for name, values in grid.items() if name not in own}
+
+
+def taken_out(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> str | None:
+    """A line that says which values of the trainer take a key out of the default grid.
+
+    >>> taken_out({"grid": {"lr": "default"}, "default": {"lr": [0.01, 0.001]}}, {"lr": 0.1})
+    'trainer.lr=0.1 takes lr out of the default grid.'
+    """
+    own = of_both(selection, trainer)
+    values = " and ".join(f"trainer.{name}={value}" for name, value in own.items())
+    take = "takes" if len(own) == 1 else "take"
+    return f"{values} {take} {' and '.join(own)} out of the default grid." if own else None
+
+
+def of_both(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """The trainer's values under names that the grid has, too."""
+    both = [name for name in selection["grid"] if name in OPTIMIZER_KEYS]
+    return {name: trainer[name] for name in both if trainer.get(name) is not None}
 
 
 def grid_points(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -40,7 +82,7 @@ def dimension(name: str, given: Any) -> list[Any]:
     if not given:
         raise Refusal(f"selection.grid.{name} is empty: there is nothing to choose from. Give at least one value.")
     for value in given:
-        check_value(f"trainer.{name}", value, f"selection.grid.{name}")
+        check_value(f"selection.grid.{name}", value)
     return list(given)
 
 

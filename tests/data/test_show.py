@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean, stdev
 
 import pytest
 import torch
@@ -10,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.show import Show, formed, recoloured, statistics
+from cl_lightning.data.streams import split
 from cl_lightning.data.task import Block, Blocks
 from cl_lightning.errors import Refusal
+from cl_lightning.learners import Finetune
 from cl_lightning.randomness import rng
 from tests import toys
 
@@ -81,6 +85,24 @@ def test_each_task_is_normalised_by_its_own_training_images_for_ever() -> None:
     assert torch.allclose(s.task(1).val.x, (plain.task(1).val.x - mean) / deviation, atol=1e-5)
 
 
+def test_what_images_are_normalised_by_is_counted_over_training_images_alone_a_channel_each() -> None:
+    """Few images of chance pixels, the third channel darker, test images darker: other images, other means."""
+    x = torch.randint(256, (24, 3, 2, 2), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    x[:, 2] //= 4
+    train, test = Pool(x, torch.arange(24) % 2), Pool(x[:10] // 2, torch.arange(10) % 2)
+    source, sizes = Images("chance", ("a", "b"), train, test, "x"), {"n_train": 8, "n_val": 4, "n_test": None}
+    s = split(source, seed=0, tasks=2, classes_per_task=1, head="single", show=Show(normalise=True), **sizes)
+    for index in range(2):
+        recipe = s.recipe(index)
+        shown = [train.x[recipe.train] / 255, train.x[recipe.val] / 255, test.x[recipe.test] / 255]
+        made = [s.task(index).train.x, s.task(index).val.x, s.test(index).x]
+        for channel in range(3):
+            values = shown[0][:, channel].flatten().tolist()
+            mean, deviation = fmean(values), stdev(values)
+            for before, after in zip(shown, made):
+                assert torch.allclose(after[:, channel], (before[:, channel] - mean) / deviation, atol=1e-4)
+
+
 def test_a_constant_channel_is_not_blown_up() -> None:
     x = torch.rand(4, 3, 5, 5)
     x[:, 1] = 1.0
@@ -129,8 +151,52 @@ def test_augmentation_is_a_function_of_the_step_and_new_at_each() -> None:
     assert all(torch.equal(a.x, b.x) for a, b in zip(one.batches, again.batches))
     assert torch.equal(one.batches[2].x, later.batches[0].x)
     assert not torch.equal(one.batches[0].x, augmented_block(stream()).batches[0].x)
-    first, second = ({tuple(x.flatten().tolist()) for b in augmented_block(s, step).batches for x in b.x} for step in (0, 6))
-    assert first != second  # the two epochs
+
+
+class SeesOnePicture(Finetune):
+    """Is shown the same picture all the time, but for what augmentation makes of it; notes what comes."""
+
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.seen: dict[str, list] = {}
+
+    def logits(self, c, batch):
+        if c.network.training:
+            self.seen.setdefault(c.name, []).append(batch.x.flatten(1).tolist())
+        return super().logits(c, batch)
+
+
+def shown(seed: int = 0, epochs: int = 3, grid=({"lr": 0.01}, {"lr": 0.02})) -> list[dict[str, list]]:
+    """By candidate: the mini-batches of two tasks, of 6 times the same picture in 2 steps an epoch."""
+    picture = torch.arange(36, dtype=torch.uint8).reshape(1, 1, 6, 6).expand(60, -1, -1, -1)
+    pool = Pool(picture, torch.arange(60) % 2)
+    source, sizes = Images("picture", ("a", "b"), pool, pool, "1"), {"n_train": 12, "n_val": 2, "n_test": None}
+    show = Show(flip=True, crop=2)
+    s = split(source, seed=0, tasks=2, classes_per_task=1, head="single", show=show, **sizes)
+    learner = SeesOnePicture(build=toys.builder(s), grid=grid, seed=seed)
+    toys.learn(learner, s, toys.training(max_epochs=epochs, batch_size=6))
+    return learner.seen
+
+
+def test_the_same_images_are_augmented_otherwise_at_every_step_of_every_epoch_and_task() -> None:
+    """50 windows, mirrored or not, of 6 images: two steps are alike by chance once in 10 thousand million."""
+    steps = shown()["lr=0.01"]
+    assert len(steps) == 2 * 3 * 2  # tasks, epochs, steps of an epoch
+    assert all(one != other for i, one in enumerate(steps) for other in steps[:i])
+    assert all(len({tuple(image) for image in step}) > 1 for step in steps), "all images alike"
+
+
+def test_augmentation_is_the_same_for_all_candidates_and_for_the_same_seed_and_no_other() -> None:
+    together, again, other = shown(), shown(), shown(seed=1)
+    assert together["lr=0.01"] == together["lr=0.02"] == again["lr=0.01"]
+    assert together["lr=0.02"] == shown(grid=[{"lr": 0.02}])["lr=0.02"]
+    assert all(one != step for one, step in zip(other["lr=0.01"], together["lr=0.01"]))
+
+
+def test_neither_validation_nor_test_images_are_augmented() -> None:
+    s, plain = stream(flip=True, crop=2), toys.stream()
+    assert torch.equal(s.task(0).val.x, plain.task(0).val.x)
+    assert torch.equal(s.test(0).x, plain.test(0).x)
 
 
 def test_what_comes_in_at_the_border_is_black_as_the_task_sees_it() -> None:

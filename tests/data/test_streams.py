@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.streams import permuted, rotated, split, turned
 from cl_lightning.errors import Refusal
@@ -58,6 +59,25 @@ def test_split_tasks_partition_the_classes_and_hold_only_their_own() -> None:
     assert sum(len(stream.recipe(i).test) for i in range(4)) == len(IMAGES.test.y)
 
 
+@pytest.mark.parametrize("head", ["single", "domain", "multi_train_test"])
+def test_tasks_come_in_the_order_of_the_classes_that_are_named_and_labels_too(head: str) -> None:
+    """Images of class c have the value c everywhere: labels can be read off the pixels."""
+    y = torch.arange(60) % 6
+    pool = Pool(y.to(torch.uint8)[:, None, None, None].expand(-1, 1, 2, 2), y)
+    source = Images("levels", tuple("abcdef"), pool, pool, "levels")
+    sizes = {"n_train": 10, "n_val": 8, "n_test": None}
+    s = split(source, seed=0, tasks=3, classes_per_task=2, head=head, class_order=[4, 1, 0, 5, 3, 2], **sizes)
+    for index, classes in enumerate(([4, 1], [0, 5], [3, 2])):
+        task = s.task(index)
+        assert task.classes == tuple("abcdef"[c] for c in classes)
+        assert (task.index, task.of) == (index, 3)
+        for part in (task.train, task.val, s.test(index)):
+            levels = (part.x[:, 0, 0, 0] * 255).round().long().tolist()
+            assert set(levels) == set(classes)
+            assert part.y.tolist() == ([classes.index(c) for c in levels] if head == "domain" else levels)
+            assert part.task.tolist() == [index] * len(part)
+
+
 def test_in_a_domain_stream_every_task_has_outputs_0_and_1() -> None:
     stream = a_split(head="domain")
     assert stream.head.outputs == 2
@@ -76,7 +96,12 @@ def test_permutations_are_bijections_all_different_and_undo() -> None:
     assert all(sorted(p.tolist()) == list(range(36)) for p in permutations)
     assert len({tuple(p.tolist()) for p in permutations}) == 4
     recipe = stream.recipe(2)
-    for pool, rows, made in ((IMAGES.train, recipe.train, stream.task(2).train.x), (IMAGES.test, recipe.test, stream.test(2).x)):
+    task = stream.task(2)
+    for pool, rows, made in (
+        (IMAGES.train, recipe.train, task.train.x),
+        (IMAGES.train, recipe.val, task.val.x),
+        (IMAGES.test, recipe.test, stream.test(2).x),
+    ):
         restored = torch.empty_like(made.flatten(1))
         restored[:, recipe.pixels] = made.flatten(1)
         assert torch.equal(restored.mul(255).round().to(torch.uint8).reshape(pool.x[rows].shape), pool.x[rows])
@@ -158,6 +183,18 @@ def test_a_quarter_turn_is_counter_clockwise_in_all_channels() -> None:
     pixels = turned((2, 3, 3), 90.0)
     image = torch.arange(18).reshape(2, 3, 3)
     assert torch.equal(image.flatten()[pixels].reshape(2, 3, 3), torch.rot90(image, 1, (1, 2)))
+
+
+def test_training_validation_and_test_images_of_a_task_are_turned_alike_counter_clockwise() -> None:
+    """A quarter turn brings the upper right corner to the upper left one."""
+    corners = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8).expand(8, -1, -1, -1)
+    pool = Pool(corners, torch.arange(8) % 2)
+    source, sizes = Images("corners", ("a", "b"), pool, pool, "x"), {"n_train": 4, "n_val": 2, "n_test": None}
+    s = rotated(source, seed=0, tasks=3, angles=[0.0, 90.0, 180.0], **sizes)
+    for index, expected in enumerate(([[1, 2], [3, 4]], [[2, 4], [1, 3]], [[4, 3], [2, 1]])):
+        task = s.task(index)
+        for x in (*task.train.x, *task.val.x, *s.test(index).x):
+            assert (x[0] * 255).round().tolist() == expected
 
 
 def test_each_angle_is_drawn_from_its_own_part_of_the_range() -> None:

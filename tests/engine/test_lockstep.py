@@ -546,3 +546,30 @@ def test_if_all_are_lost_the_run_stops_with_a_sentence() -> None:
         pytest.raises(Refusal, match=r"All candidates of task 0 were dropped.*\n.*Lower trainer\.lr"),
     ):
         one_task(finetune(grid=[{"lr": 1e30}, {"lr": 1e29}]), optimizer="sgd")
+
+
+# ---- logits that are no numbers ----------------------------------------------------------------------------------
+
+
+class Breaks(Finetune):
+    """In scoring it says output 0 of everything, but NaN of the first seven images."""
+
+    def logits(self, c, batch):
+        logits = super().logits(c, batch)
+        if c.network.training:
+            return logits
+        said = torch.eye(4)[torch.zeros(len(batch), dtype=torch.int64)]
+        return said.index_fill(0, torch.arange(7), torch.nan)
+
+
+@pytest.mark.parametrize("patience", [None, 1000])
+def test_validation_images_whose_logits_are_nan_are_wrong_and_one_sentence_a_candidate_counts_them(patience: int | None) -> None:
+    s = toys.stream(tasks=1)
+    y = s.task(0).val.y
+    assert (y[:7] == 0).any(), "nothing would be gained by calling them class 0"
+    learner = Breaks(build=builder(s), grid=[{"lr": 0.01}, {"lr": 0.02}])
+    with pytest.warns(UserWarning, match="NaN logits for 7 of 40 validation images of task 0") as told:
+        standings = learn(learner, s, training(max_epochs=2, patience=patience), tasks=1).standing(0)
+    said = [str(each.message).split()[0] for each in told if "validation images" in str(each.message)]
+    assert said == ["lr=0.01", "lr=0.02"]
+    assert {each["val_accuracy"] for each in standings.values()} == {(y[7:] == 0).sum().item() / 40}

@@ -141,7 +141,32 @@ class OwnLossAndScore(Finetune):
 def test_a_phase_may_bring_its_own_loss_score_and_budget() -> None:
     learned = learn(make(OwnLossAndScore, grid=[{}]), toys.stream(tasks=1))
     standing = learned.standing(0)["default"]
-    assert standing == {"val_accuracy": 0.25, "steps": 4, "steps_to_best": 0}
+    assert standing == {"val_accuracy": None, "score": 0.25, "steps": 4, "steps_to_best": 0}
+
+
+def test_of_scores_below_zero_the_highest_wins_in_one_share_or_several() -> None:
+    class Negative(Finetune):
+        def learn(self, task):
+            best = yield Phase(self.candidates(task), score=lambda c, val: -1 / c.hparams["lr"])
+            found.append((best.candidate.hparams["lr"], best.score))
+            self.adopt(best.candidate, task)
+
+    for at_once in (None, 1):
+        found: list[tuple] = []
+        learn(
+            make(Negative, grid=[{"lr": 0.25}, {"lr": 0.5}, {"lr": 0.125}]), toys.stream(tasks=1), toys.training(candidates_at_once=at_once)
+        )
+        assert found == [(0.5, -2.0)]
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_cannot_be_compared_is_refused_by_name(score: float) -> None:
+    class Odd(Finetune):
+        def learn(self, task):
+            yield Phase(self.candidates(task), name="odd", score=lambda c, val: score)
+
+    with pytest.raises(Refusal, match=rf"score of lr=0\.01 in phase 'odd' of task 0 is {score}.*finite"):
+        learn(make(Odd), toys.stream(tasks=1))
 
 
 def test_strategies_of_lightning_that_look_at_one_model_are_refused() -> None:

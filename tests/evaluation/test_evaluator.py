@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
+import torch.nn.functional as F
 
+from cl_lightning.data.show import Show
+from cl_lightning.data.stream import Stream
 from cl_lightning.data.streams import split
+from cl_lightning.data.task import Split
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation import evaluator as module
@@ -18,8 +26,8 @@ from tests.toys import builder
 CPU = torch.device("cpu")
 
 
-def a_split(head: str):
-    return split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=0, n_test=None, head=head)
+def a_split(head: str, n_val: int = 0):
+    return split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=n_val, n_test=None, head=head)
 
 
 class Says(Finetune):
@@ -64,19 +72,34 @@ def test_tasks_that_are_not_asked_for_are_null(evaluate: str, asked: list[int]) 
         assert [value is not None for value in row] == [True] * count + [False] * (3 - count)
 
 
-def test_batch_size_does_not_change_accuracies() -> None:
+class SeesBrightness(Finetune):
+    """Says class 1 of bright images, class 0 of dark ones: permutations of pixels change nothing."""
+
+    def forward(self, x, task):
+        bright = (x.sum((1, 2, 3)) * 255 > LIGHT).long()
+        return F.one_hot(bright, 4).float()
+
+
+TEST = toys.images().test
+LIGHT = int(TEST.x.sum((1, 2, 3)).median()) + 0.5  # between two sums of bytes: no rounding decides
+RIGHT = (TEST.y == (TEST.x.sum((1, 2, 3)) > LIGHT)).sum().item() / 200
+
+
+@pytest.mark.parametrize("size", [7, 200, 1000])
+def test_an_accuracy_is_the_share_of_all_test_images_whatever_the_batches(size: int) -> None:
     s = toys.stream()
-    one, other = (Evaluator(s, Training(eval_batch_size=size), CPU, Grants()).row(Finetune(build=builder(s)), 0) for size in (7, 1000))
-    assert one == other
+    evaluator = Evaluator(s, Training(eval_batch_size=size), CPU, Grants())
+    assert 0.1 < RIGHT < 0.9
+    assert evaluator.row(SeesBrightness(build=builder(s)), 0) == [RIGHT] * 3
 
 
 def test_test_tensors_beyond_the_limit_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     s = toys.stream()
     evaluator = Evaluator(s, Training(), CPU, Grants())
     monkeypatch.setattr(module, "KEPT_BYTES", 2 * evaluator.test(0).x.nbytes)
-    row = evaluator.row(Finetune(build=builder(s)), 0)
-    assert list(evaluator._kept) == [0, 1]
-    assert evaluator.row(Finetune(build=builder(s)), 0) == row
+    for learned in range(2):
+        assert evaluator.row(SeesBrightness(build=builder(s)), learned) == [RIGHT] * 3
+        assert list(evaluator._kept) == [0, 1]
 
 
 def test_logits_of_the_wrong_shape_are_refused() -> None:
@@ -92,8 +115,12 @@ def test_logits_of_the_wrong_shape_are_refused() -> None:
 def test_dropout_is_off_at_test() -> None:
     s = toys.stream()
     learner = Finetune(build=builder(s, dropout=0.5)).train()
-    evaluator = Evaluator(s, Training(), CPU, Grants())
-    assert evaluator.row(learner, 0) == evaluator.row(learner, 0)
+    with torch.no_grad():
+        undropped = learner.network.eval()(s.test(2).x).argmax(1)
+        dropped = learner.network.train()(s.test(2).x).argmax(1)
+    assert (undropped != dropped).any()
+    right = (undropped == s.test(2).y).sum().item()
+    assert Evaluator(s, Training(), CPU, Grants()).row(learner, 0)[2] == right / 200
     assert not learner.training
 
 
@@ -146,6 +173,147 @@ def test_predictors_of_one_learner_are_remembered_apart() -> None:
 
 def test_a_probe_looks_at_all_classes_whatever_their_order() -> None:
     s = toys.stream()
-    some = Evaluator(s, Training(probe_examples=50), CPU, Grants()).some(s.test(0))
-    assert len(some) == 50
-    assert all(count > 3 for count in some.y.bincount().tolist())
+    test = s.test(0)
+    class_by_class = Split(*(part[test.y.argsort()] for part in test.parts))
+    for each in (test, class_by_class):
+        some = Evaluator(s, Training(probe_examples=50), CPU, Grants()).some(each)
+        assert len(some) == 50
+        assert all(count > 3 for count in some.y.bincount(minlength=4).tolist())
+
+
+# ---- validation at the end of the stream -------------------------------------------------------------------------
+
+
+def evaluator_of(s: Stream, **settings: object) -> Evaluator:
+    return Evaluator(s, Training(**settings), CPU, Grants())
+
+
+def val_labels(s: Stream, task: int) -> list[int]:
+    """Output numbers of a task's validation examples, read off its recipe."""
+    recipe = s.recipe(task)
+    return recipe.outputs[s.images(recipe).train.y[recipe.val]].tolist()
+
+
+@pytest.mark.parametrize(("head", "answers"), [("single", [0, 0]), ("multi_test", [0, 2]), ("multi_train_test", [0, 2])])
+def test_validation_at_the_end_is_that_of_the_validation_examples_masked_as_at_test(head: str, answers: list[int]) -> None:
+    s = a_split(head, n_val=15)
+    by_hand = [val_labels(s, task).count(answer) / 15 for task, answer in enumerate(answers)]
+    assert evaluator_of(s).validate(Says(build=builder(s))) == by_hand
+    assert by_hand[0] != 0.5, "as on test examples"
+    assert (by_hand[1] == 0) == (head == "single")
+
+
+def test_at_the_end_the_task_is_told_only_to_those_who_declared_the_need() -> None:
+    s = a_split("single", n_val=15)
+    plain, needy = Says(build=builder(s)), Needy(build=builder(s))
+    for learner in (plain, needy):
+        evaluator_of(s).validate(learner)
+    assert plain.told == [None, None]
+    assert needy.told == [0, 1]
+
+
+def test_at_the_end_a_task_without_validation_examples_or_that_cannot_be_predicted_is_null() -> None:
+    class NotTheLast(Says):
+        def predicts(self, task):
+            return task < 2
+
+    whole = toys.stream(tasks=3, n_val=40)
+
+    def some(index: int):
+        recipe = whole.recipe(index)
+        return replace(recipe, val=recipe.val[:0]) if index == 0 else recipe
+
+    s = replace(whole, make=some)
+    assert evaluator_of(s).validate(NotTheLast(build=builder(s))) == [None, val_labels(s, 1).count(0) / 40, None]
+    assert evaluator_of(toys.stream(n_val=0)).validate(Says(build=builder(s))) == [None, None, None]
+
+
+def test_at_the_end_the_examples_are_those_that_candidates_were_scored_on_with_their_augmented_copies() -> None:
+    seen = []
+
+    class Looks(Says):
+        def forward(self, x, task):
+            seen.append(x.clone())
+            return super().forward(x, task)
+
+    s = toys.stream(tasks=2, n_val=10, show=Show(flip=True, crop=1, val_copies=2))
+    evaluator_of(s).validate(Looks(build=builder(s)))
+    lent = [s.task(task).val.x for task in range(2)]
+    assert [len(x) for x in lent] == [30, 30]
+    assert all(torch.equal(one, other) for one, other in zip(seen, lent, strict=True))
+
+
+def test_validation_at_the_end_leaves_the_learner_the_draws_and_later_rows_as_they_were() -> None:
+    class Noisy(Finetune):
+        def forward(self, x, task):
+            return super().forward(x, task) + torch.randn(len(x), 1) * torch.randn(4)
+
+    s = toys.stream()
+    learner, evaluator = Noisy(build=builder(s, dropout=0.5)), evaluator_of(s)
+    before, row = {name: value.clone() for name, value in learner.network.state_dict().items()}, evaluator.row(learner, 3)
+    torch.manual_seed(5)
+    drawn = torch.get_rng_state()
+    first = evaluator.validate(learner)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(torch.equal(value, before[name]) for name, value in learner.network.state_dict().items())
+    assert all(p.grad is None for p in learner.parameters())
+    assert evaluator.row(learner, 3) == row
+    assert evaluator.validate(learner) == first
+
+
+# ---- logits that are no numbers ----------------------------------------------------------------------------------
+
+
+class Breaks(Says):
+    """Says output 0 of everything, but NaN of every image that is dark in its first pixel."""
+
+    def forward(self, x, task):
+        return super().forward(x, task).masked_fill(dark(x)[:, None], torch.nan)
+
+
+def dark(x: torch.Tensor) -> torch.Tensor:
+    return x[:, 0, 0, 0] < 0.5
+
+
+LOOKS: dict[str, tuple[Callable, Callable]] = {  # what is measured of task 0, and on which examples
+    "test": (lambda evaluator, learner: evaluator.row(learner, 0)[0], lambda s: s.test(0)),
+    "test again": (lambda evaluator, learner: [evaluator.row(learner, n)[0] for n in (1, 2)][-1], lambda s: s.test(0)),
+    "probes": (lambda evaluator, learner: evaluator.probe(learner, 1)[0], lambda s: s.test(0)),
+    "validation": (lambda evaluator, learner: evaluator.validate(learner)[0], lambda s: s.task(0).val),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("forgets", [True, False])
+def test_images_whose_logits_are_nan_are_wrong_and_one_sentence_counts_them(look: str, forgets: bool) -> None:
+    s = toys.stream(tasks=2)
+    measured, examples = LOOKS[look]
+    learner, split = Breaks(build=builder(s)), examples(s)
+    learner.forgets = forgets
+    broken, n = dark(split.x), len(split.x)
+    with pytest.warns(UserWarning, match="NaN") as told:
+        accuracy = measured(evaluator_of(s), learner)
+    assert accuracy == ((split.y == 0) & ~broken).sum().item() / n
+    assert ((split.y == 0) & broken).any(), "nothing would be gained by calling them class 0"
+    kind = "validation" if look == "validation" else "test"
+    assert all(f"Breaks gave NaN logits for {kind} images, which count as wrong: " in str(each.message) for each in told)
+    assert f"{int(broken.sum())} of {n} of task 0" in str(told[-1].message)
+    assert len(told) == (2 if look == "test again" else 1), "one sentence a row, whatever the number of tasks"
+
+
+def test_outputs_that_are_masked_may_be_nan_and_infinite_logits_are_numbers() -> None:
+    class InOthers(Says):
+        def forward(self, x, task):
+            return torch.tensor([1.0, -torch.inf, torch.nan, torch.nan]).expand(len(x), 4)
+
+    s = a_split("multi_test")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert evaluator_of(s).row(InOthers(build=builder(s)), 0, range(1)) == [0.5, None]
+
+
+def test_the_card_does_not_take_logits_that_are_nan_for_others() -> None:
+    s = toys.stream(tasks=2)
+    for cls in (Breaks, type("NeedyBreaks", (Breaks, Needy), {})):
+        examined = evaluator_of(s).examine(cls(build=builder(s)))
+        assert (examined.changed, examined.unsteady, examined.noise) == (0, 0, 0)

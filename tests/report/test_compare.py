@@ -11,6 +11,7 @@ import pytest
 
 from cl_lightning.report.__main__ import main
 from cl_lightning.report.compare import Group, gain, groups_in, papers, published, settings_of, table
+from cl_lightning.report.results import metrics_of
 from cl_lightning.runs import learner_name, relevant
 from tests.commands import command, configure, run
 
@@ -20,13 +21,14 @@ def settings_of_command(*overrides: str) -> dict:
     return relevant(configure("+experiment=gem_rotations", "data=real", *overrides))
 
 
-def result(folder: Path, learner: str, seed: int, acc: float, *overrides: str, bwt: float | None = -0.1) -> None:
+def result(folder: Path, learner: str, seed: int, acc: float, *overrides: str, bwt: float | None = -0.1, **more: object) -> None:
     config = settings_of_command(f"learner={learner}", *overrides)
     fingerprint = "-".join(overrides) or "f"
     content = {
         "name": "gem_rotations", "learner": learner, "seed": seed, "fingerprint": fingerprint, "config": {**config, "seed": seed},
         "metrics": {"average_accuracy": acc, "backward_transfer": bwt, "forward_transfer": None, "forgetting_from_best": None},
         "costs": [{"seconds": {"train": 5.0, "cpu": 4.0}}, {"seconds": {"train": 5.0, "cpu": 3.0}}],
+        **more,
     }  # fmt: skip
     place = folder / learner / f"{fingerprint}-s{seed}"
     place.mkdir(parents=True)
@@ -39,6 +41,38 @@ def test_seeds_are_averaged_and_published_values_stand_beside(tmp_path: Path) ->
     heads, rows = table(groups_in([tmp_path]))
     assert heads == ["learner", "ACC", "paper", "BWT", "paper", "CPU s", "paper", "seeds"]
     assert rows == [["gem", "0.900 ± 0.100", "0.86", "-0.100 ± 0.000", "0.05", "7.0 ± 0.0", "135", "3"]]
+
+
+def test_validation_stands_before_test_and_forgetting_is_positive_where_something_was_forgotten(tmp_path: Path) -> None:
+    matrices = [  # task 0 was best after task 1
+        [[0.0] * 3, [0.5, 0.0, 0.0], [0.9, 0.8, 0.0], [0.4, 0.6, 0.7]],
+        [[0.0] * 3, [0.6, 0.0, 0.0], [0.7, 0.8, 0.0], [0.4, 0.6, 0.8]],
+    ]
+    for seed, matrix in enumerate(matrices):
+        result(tmp_path, "gem", seed, 0.0, **measured(matrix, validated=[0.25, 0.5, 0.45 + 0.3 * seed]))
+    heads, (row,) = table(groups_in([tmp_path]))
+    shown = {head: cell for head, cell in zip(heads, row) if head != "paper"}
+    assert [head for head in heads if head != "paper"][1:7] == ["val", "ACC", "AIA", "BWT", "FWT", "forgetting from best"]
+    assert shown["val"] == "0.450 ± 0.071"  # 1.2 / 3 and 1.5 / 3
+    assert shown["ACC"] == "0.583 ± 0.024"  # 1.7 / 3 and 1.8 / 3
+    assert shown["AIA"] == "0.644 ± 0.008"  # (0.5 + 1.7 / 2 + 1.7 / 3) / 3 and (0.6 + 1.5 / 2 + 1.8 / 3) / 3
+    assert shown["BWT"] == "-0.175 ± 0.035"  # -(0.1 + 0.2) / 2 and -(0.2 + 0.2) / 2
+    assert shown["forgetting from best"] == "0.300 ± 0.071"  # (0.5 + 0.2) / 2 and (0.3 + 0.2) / 2
+
+
+def measured(matrix: list[list[float]], validated: list[float]) -> dict:
+    """Parts of results that an accuracy matrix and accuracies on validation data decide."""
+    return {
+        "metrics": metrics_of(matrix),
+        "accuracy_matrix": matrix,
+        "validation_at_end": {"accuracies": validated, "mean": sum(validated) / len(validated)},
+    }
+
+
+def test_runs_without_validation_data_have_no_validation_column(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5, validation_at_end={"accuracies": [None], "mean": None})
+    result(tmp_path, "finetune", 0, 0.5)  # of a version that did not measure it
+    assert "val" not in table(groups_in([tmp_path]))[0]
 
 
 def test_what_was_varied_is_a_column_and_chooses_the_published_row(tmp_path: Path) -> None:
@@ -81,7 +115,7 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
         [sys.executable, "-m", "cl_lightning.report", "--markdown", str(tmp_path)], capture_output=True, text=True, check=True
     )
     head, _, row = shown.stdout.splitlines()
-    assert head.startswith("| learner | ACC | BWT |")
+    assert head.startswith("| learner | val | ACC | AIA | BWT | FWT | forgetting from best |")
     assert row.startswith("| finetune | 0.")
     assert row.endswith("| 2 |")
 

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from cl_lightning.report.loggers import CSVLogger
-from tests.commands import SMALL, run
+from cl_lightning.report.loggers import CSVLogger, open_loggers
+from tests.commands import SMALL, configure, run
 
 
 def rows(folder: Path) -> list[dict]:
@@ -24,10 +25,17 @@ def test_values_go_by_mini_batches_of_the_whole_run(tmp_path: Path) -> None:
     results = run(tmp_path)
     logged = rows(tmp_path)
     names = {row["name"] for row in logged}
-    assert {"alive", "best_val_accuracy", "task", "learned", "test/mean_accuracy", "test/task0"} <= names
+    assert {"alive", "best_val_accuracy", "task", "learned", "test/mean_learned", "test/task0"} <= names
     steps = [int(row["step"]) for row in logged]
     assert steps == sorted(steps)
     assert max(steps) == sum(max(s["steps"] for s in results["selected"] if s["task"] == t) for t in range(3))
+
+
+def test_the_mean_over_tasks_is_that_of_the_tasks_learned_so_far(tmp_path: Path) -> None:
+    matrix = run(tmp_path)["accuracy_matrix"]
+    assert None not in matrix[1], "tasks that were not learned are tested, too"
+    means = [float(row["value"]) for row in rows(tmp_path) if row["name"] == "test/mean_learned"]
+    assert means == pytest.approx([matrix[1][0], (matrix[2][0] + matrix[2][1]) / 2, sum(matrix[3]) / 3])
 
 
 def test_losses_are_logged_only_when_asked(tmp_path: Path) -> None:
@@ -81,3 +89,10 @@ def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_wai
     assert "wandb sync" in said[0]
     assert time.monotonic() - began < 60
     assert len(list(tmp_path.glob("outputs/*/*/*/wandb/offline-run-*/*.wandb"))) == 1, "one run, not one a Trainer"
+
+
+def test_a_logger_is_told_what_is_trained_and_not_what_stands_for_it(tmp_path: Path) -> None:
+    as_they_are = OmegaConf.create({"_target_": "builtins.dict"})
+    (told,) = open_loggers(as_they_are, tmp_path, configure("trainer.lr=0.1"))
+    assert (told["run"]["trainer"]["lr"], told["run"]["trainer"]["weight_decay"]) == (0.1, 0.0)
+    assert told["run"]["selection"] == {"grid": {"weight_decay": [0.0, 1e-5, 1e-4]}}

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from cl_lightning.engine.progress import ProgressDisplay
+from cl_lightning.learners import Phase
 from cl_lightning.report.results import metrics_of
 from cl_lightning.report.tables import show
 from tests import toys
@@ -30,7 +31,9 @@ def test_matrix_metrics_costs_and_place_are_shown(tmp_path: Path) -> None:
     for value in results["accuracy_matrix"][-1]:
         assert f"{value:.3f}" in text
     for word in (
+        "validation accuracy at the end",
         "average accuracy",
+        "average incremental accuracy",
         "backward transfer",
         "forward transfer",
         "forgetting from best",
@@ -61,6 +64,45 @@ def test_any_number_of_tasks_fits_and_missing_values_are_dashes(tmp_path: Path, 
     assert max(map(len, text.splitlines())) <= 200
 
 
+def metric_shown(name: str, text: str) -> str:
+    return re.search(rf"│ {name} +│ +(\S+) +│", text)[1]
+
+
+@pytest.mark.parametrize("schema", [3, 4])
+def test_forgetting_is_positive_where_something_was_forgotten_by_every_definition(schema: int, tmp_path: Path) -> None:
+    matrix = [[0.0] * 3, [0.5, 0.0, 0.0], [0.9, 0.8, 0.0], [0.4, 0.6, 0.7]]
+    results = json.loads((fake(tmp_path, 3) / "results.json").read_text())
+    results |= {"schema": schema, "accuracy_matrix": matrix, "metrics": metrics_of(matrix)}
+    assert results["metrics"]["forgetting"] == pytest.approx((0.1 + 0.2) / 2)
+    if schema == 3:  # in which it had the sign of backward transfer
+        results["metrics"]["forgetting"] = results["metrics"]["backward_transfer"]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    text = shown(tmp_path)
+    assert metric_shown("backward transfer", text) == "-0.1500"
+    assert metric_shown("forgetting", text) == "+0.1500"
+    assert metric_shown("forgetting from best", text) == "+0.3500"  # (0.5 + 0.2) / 2
+
+
+@pytest.mark.parametrize(("mean", "cell"), [(0.125, "0.1250"), (None, "-")])
+def test_validation_at_the_end_is_shown_and_a_dash_without_validation_data(mean: float | None, cell: str, tmp_path: Path) -> None:
+    results = json.loads((fake(tmp_path, 2) / "results.json").read_text())
+    results["validation_at_end"] = {"accuracies": [mean] * 2, "mean": mean}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    assert metric_shown("validation accuracy at the end", shown(tmp_path)) == cell
+
+
+def test_a_score_that_is_no_accuracy_is_called_a_score(tmp_path: Path) -> None:
+    chosen = {"where": "task0", "candidate": "default", "val_accuracy": None, "score": -2.5, "steps": 3, "steps_to_best": 1}
+    cost = {"task": 0, "held": {"parameters": 8}, "flops": 1, "flops_executed": 1, "seconds": {}, "published_memory": 8}
+    results = json.loads((fake(tmp_path, 1) / "results.json").read_text()) | {"selected": [chosen], "costs": [cost]}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    assert "score -2.500" in shown(tmp_path)
+    del chosen["score"]
+    (tmp_path / "results.json").write_text(json.dumps({**results, "selected": [{**chosen, "val_accuracy": 0.75}]}))
+    assert "0.750" in shown(tmp_path)
+    assert not re.search(r"score [-\d]", shown(tmp_path))
+
+
 def test_a_note_is_shown(tmp_path: Path) -> None:
     assert "made with torch 1" in shown(fake(tmp_path, 2), note="it was made with torch 1.")
 
@@ -84,14 +126,20 @@ def test_of_modular_learners_it_is_said_what_each_task_re_used_and_of_others_not
     assert "re-used" not in shown(fake(tmp_path, 2))
 
 
-def watched(terminal: bool) -> str:
+class ScoredOtherwise(toys.Finetune):
+    def learn(self, task):
+        best = yield Phase(self.candidates(task), score=lambda c, val: 2.5)
+        self.adopt(best.candidate, task)
+
+
+def watched(terminal: bool, cls: type = toys.Finetune, best: str = "best val 0.") -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=140)
     display, s = ProgressDisplay(console), toys.stream()
     display.on_stream_start("toy", len(s), 0)
-    learner = toys.Finetune(build=builder(s), grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
+    learner = cls(build=builder(s), grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
     display.on_task_start(learner, s.closed(0))
     learn(learner, s, training(patience=100), callbacks=[display])
-    assert display.line is None or "alive 2/2" in display.line.tasks[0].fields["state"]
+    assert display.line is None or f"alive 2/2  {best}" in display.line.tasks[0].fields["state"]
     display.on_evaluated(learner, 1, [0.5])
     if display.line:
         display.line.refresh()
@@ -103,6 +151,7 @@ def test_progress_shows_stream_task_candidates_accuracy_and_time_left_on_a_termi
     text = watched(terminal=True)
     for part in ("toy", "left"):
         assert part in text
+    watched(terminal=True, cls=ScoredOtherwise, best="best score 2.500")
 
 
 def test_progress_is_silent_elsewhere() -> None:

@@ -1,0 +1,157 @@
+"""A job that fails ends no other; what failed is told at the end; each job can be made again alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from cl_lightning.command import main
+from tests.commands import SMALL, command
+from tests.test_resume import hears_ctrl_c
+
+QUICK = (*SMALL, "selection=none", "trainer.optimizer=sgd", "stream.tasks=1", "logger=none")
+LAUNCHERS = {
+    "basic": (),
+    "in batches": ("hydra.sweeper.max_batch_size=1",),
+    "joblib": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
+    "submitit_local": ("hydra/launcher=submitit_local",),
+}
+
+
+@pytest.fixture(params=LAUNCHERS)
+def launcher(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    if request.param in ("joblib", "submitit_local"):
+        pytest.importorskip(f"hydra_plugins.hydra_{request.param.partition('_')[0]}_launcher")
+    return LAUNCHERS[request.param]
+
+
+def made(outputs: Path) -> dict[float, Path]:
+    """Finished runs by their learning rate."""
+    found = {}
+    for path in outputs.glob("*/*/*/results.json"):
+        found[json.loads(path.read_text())["config"]["trainer"]["lr"]] = path
+    return found
+
+
+@pytest.mark.slow
+def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(launcher: tuple[str, ...], tmp_path: Path) -> None:
+    sweep = (*QUICK, f"outputs={tmp_path}", *launcher, "--multirun", "trainer.lr=1e30,-1,0.1,0.2")
+    done = command(*sweep, check=False)
+    assert done.returncode == 2, done.stderr
+    assert made(tmp_path).keys() == {0.1, 0.2}
+    assert "Traceback" not in done.stderr
+    head, *failed = done.stderr.splitlines()[-3:]
+    assert head == "2 of 4 jobs failed. The same command again does only what is missing."
+    assert failed[0].startswith("  trainer.lr=1e+30: All candidates of task 0 were dropped")
+    assert failed[1].startswith("  trainer.lr=-1: trainer.lr=-1 must be a positive number")
+    # ---- again
+    there, lost = made(tmp_path)[0.1], made(tmp_path)[0.2]
+    before = there.stat().st_mtime_ns, (there.parent / "journal.jsonl").stat().st_mtime_ns
+    lost.unlink()
+    again = command(*sweep, check=False)
+    assert again.returncode == 2
+    assert again.stderr.splitlines()[-3:] == [head, *failed]
+    assert made(tmp_path) == {0.1: there, 0.2: lost}
+    assert (there.stat().st_mtime_ns, (there.parent / "journal.jsonl").stat().st_mtime_ns) == before
+    # ---- the jobs' own commands
+    for rate, path in made(tmp_path).items():
+        own = json.loads(path.read_text())["command"]
+        assert f"trainer.lr={rate}" in own
+        assert not any("launcher" in argument or "multirun" in argument.lower() for argument in own)
+
+
+def test_a_sweep_in_which_nothing_failed_says_nothing_and_ends_with_0(tmp_path: Path) -> None:
+    done = command(*QUICK, f"outputs={tmp_path}", "--multirun", "trainer.lr=0.1,0.2")
+    assert done.stderr == ""
+
+
+def test_a_single_run_is_refused_by_its_sentence_alone(tmp_path: Path) -> None:
+    done = command(*QUICK, f"outputs={tmp_path}", "trainer.lr=-1", check=False)
+    assert done.returncode == 2
+    assert done.stderr == "trainer.lr=-1 must be a positive number, or null (the grid's, else 0.001).\n"
+
+
+def made_again_alone(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run's own command, without the sweep, finds the very run."""
+    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    monkeypatch.setattr("cl_lightning.sweeps.launch", lambda *_, **__: pytest.fail("a sweep"))
+    runs = sorted(outputs.glob("*/*/*/results.json"))
+    assert len(runs) == 2
+    for path in runs:
+        shown = []
+        monkeypatch.setattr("cl_lightning.experiment.show", lambda folder, **_: shown.append(folder))  # noqa: B023
+        assert main(json.loads(path.read_text())["command"]) == 0
+        assert shown == [path.parent]
+
+
+def test_the_command_of_a_job_makes_its_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ("data.substitute={svhn: dtd, cifar10: cifar100}", "+selection.grid.weight_decay=[0.0]", "~stream.class_order")
+    main([*QUICK, *own, f"outputs={tmp_path}", "--multirun", "trainer.lr=0.1,0.2"])
+    made_again_alone(tmp_path, monkeypatch)
+
+
+def test_the_command_of_a_job_of_a_study_makes_its_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose file says that it is a sweep, and of what."""
+    small = ("stream.tasks=2", "stream.n_train=20", "stream.n_test=20", "data.sources.mnist.train=500", "data.sources.mnist.test=100")
+    looks = ("progress=false", "figures=false", "logger=none")
+    main(["+experiment=gem_passes", "learner=finetune", "trainer.max_epochs=1,2", f"outputs={tmp_path}", *looks, *small])
+    made_again_alone(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("option", ["--config-dir={}", "hydra.searchpath=[{}]"])
+def test_the_command_of_a_job_knows_folders_of_ones_own(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf" / "learner").mkdir(parents=True)
+    (tmp_path / "conf" / "learner" / "mine.yaml").write_text("_target_: cl_lightning.learners.Finetune\nname: mine\n")
+    given = (option.format(tmp_path / "conf"), "learner=mine")
+    main([*given, *QUICK[1:], f"outputs={tmp_path / 'out'}", "--multirun", "seed=0,1"])
+    made_again_alone(tmp_path / "out", monkeypatch)
+
+
+# ---- ended early ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def two_long_runs(outputs: Path, launcher: tuple[str, ...]) -> Iterator[subprocess.Popen]:
+    """A sweep whose first runs train, in a session of its own, of which nothing is left afterwards."""
+    long = ("trainer.max_epochs=100000", "trainer.patience=null", "--multirun", "seed=0,1")
+    arguments = [sys.executable, "-m", "cl_lightning", *QUICK, f"outputs={outputs}", *launcher, *long]
+    output = (outputs / "said").open("w")
+    process = subprocess.Popen(arguments, stdout=output, stderr=output, start_new_session=True, preexec_fn=hears_ctrl_c)
+    at_once = 1 if not launcher or "sweeper" in launcher[0] else 2
+    try:
+        for _ in range(2400):
+            journals = [path.read_text() for path in outputs.glob("*/*/*/journal.jsonl")]
+            if sum('"evaluated"' in journal for journal in journals) == at_once:
+                break
+            assert process.poll() is None, (outputs / "said").read_text()
+            time.sleep(0.05)
+        else:
+            pytest.fail("the runs did not begin")
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        output.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"])
+def test_ctrl_c_and_sigterm_end_all_jobs(number: int, code: int, launcher: tuple[str, ...], tmp_path: Path) -> None:
+    with two_long_runs(tmp_path, launcher) as process:
+        process.send_signal(number)
+        assert process.wait(60) == code
+        for folder in tmp_path.glob("*/*/*/"):
+            FileLock(folder / "lock").acquire(timeout=60).lock.release()  # nobody holds the run any more
+    assert not list(tmp_path.glob("*/*/*/results.json"))
+    assert "Traceback" not in (tmp_path / "said").read_text()
