@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from cl_lightning.data.cache import Pool
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.show import Show, formed, recoloured, statistics
+from cl_lightning.data.streams import permuted
 from cl_lightning.data.task import Block, Blocks
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
@@ -129,8 +132,15 @@ def test_augmentation_is_a_function_of_the_step_and_new_at_each() -> None:
     assert all(torch.equal(a.x, b.x) for a, b in zip(one.batches, again.batches))
     assert torch.equal(one.batches[2].x, later.batches[0].x)
     assert not torch.equal(one.batches[0].x, augmented_block(stream()).batches[0].x)
-    first, second = ({tuple(x.flatten().tolist()) for b in augmented_block(s, step).batches for x in b.x} for step in (0, 6))
-    assert first != second  # the two epochs
+
+
+def test_the_same_image_is_augmented_anew_at_each_place_of_each_step() -> None:
+    picture = toys.images()
+    same = replace(picture, train=Pool(picture.train.x[:1].expand(400, -1, -1, -1).clone(), picture.train.y))
+    s = permuted(same, seed=0, tasks=3, n_train=60, n_val=40, n_test=None, show=Show(flip=True, crop=2))
+    batches = [batch.x for step in (0, 6) for batch in augmented_block(s, step).batches]  # of the first epoch, and of the second
+    assert all(len(x.flatten(1).unique(dim=0)) > 1 for x in batches)
+    assert not any(torch.equal(a, b) for a, b in combinations(batches, 2))
 
 
 def test_what_comes_in_at_the_border_is_black_as_the_task_sees_it() -> None:
