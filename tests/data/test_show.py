@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from statistics import fmean, stdev
 
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.show import Show, formed, recoloured, statistics
-from cl_lightning.data.streams import split
+from cl_lightning.data.streams import permuted, split
 from cl_lightning.data.task import Block, Blocks
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune
@@ -198,6 +199,15 @@ def test_neither_validation_nor_test_images_are_augmented() -> None:
     s, plain = stream(flip=True, crop=2), toys.stream()
     assert torch.equal(s.task(0).val.x, plain.task(0).val.x)
     assert torch.equal(s.test(0).x, plain.test(0).x)
+
+
+def test_the_same_image_is_augmented_anew_at_each_place_of_each_step() -> None:
+    picture = toys.images()
+    same = replace(picture, train=Pool(picture.train.x[:1].expand(400, -1, -1, -1).clone(), picture.train.y))
+    s = permuted(same, seed=0, tasks=3, n_train=60, n_val=40, n_test=None, show=Show(flip=True, crop=2))
+    batches = [batch.x for step in (0, 6) for batch in augmented_block(s, step).batches]  # of the first epoch, and of the second
+    assert all(len(x.flatten(1).unique(dim=0)) > 1 for x in batches)
+    assert not any(torch.equal(a, b) for a, b in combinations(batches, 2))
 
 
 def test_what_comes_in_at_the_border_is_black_as_the_task_sees_it() -> None:

@@ -237,3 +237,10 @@ def test_permuted_tasks_have_outputs_of_their_own_under_multiple_heads(head: str
     assert (s.head.outputs, s.head.owned[2]) == (32, tuple(range(16, 24)))
     assert set(s.task(2).train.y.tolist()) <= set(range(16, 24))
     assert torch.equal(s.task(2).train.x, a_permuted().task(2).train.x)
+
+
+def test_a_recipe_says_whether_it_permutes_and_not_only_where_pixels_come_from() -> None:
+    assert [a_permuted(first_identity=True).recipe(i).permuted for i in range(3)] == [False, True, True]
+    turns = a_rotated(angles=[0.0, 90.0, 180.0, 45.0])
+    assert not any(turns.recipe(i).permuted for i in range(4))
+    assert not a_split().recipe(1).permuted
