@@ -456,7 +456,7 @@ def test_rows_of_different_code_are_told_below_the_table_by_what_was_varied(tmp_
 @pytest.mark.parametrize("version", [{"torch": "2.7"}, {"package": "1.1"}])
 def test_another_torch_and_another_release_are_different_code_too(version: dict, tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5, version={"torch": "2.6"})
-    result(tmp_path, "ewc", 0, 0.5, **version)
+    result(tmp_path, "ewc", 0, 0.5, version=version)
     assert notes(groups_in([tmp_path]))[0] == NOT_ALL
 
 
