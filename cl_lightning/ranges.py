@@ -161,7 +161,7 @@ RANGES: dict[str, Range] = {
     "backbone.sizes": each(whole(1)),
     "backbone.dropout": FRACTION,
     "backbone.heads": one_of("shared", "per_task"),
-    "backbone.init": one_of("torch", "glorot", "fan_in", "tenth"),
+    "backbone.init": one_of("torch", "torch_unbiased", "glorot", "fan_in", "tenth"),
     "backbone.input_dropout": FRACTION,
     "backbone.dropouts": each(FRACTION),
     "backbone.widen": POSITIVE,

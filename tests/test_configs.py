@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn as nn
 
 from cl_lightning.data.streams import FIRST_TASKS, PERMUTED_TASKS
 from cl_lightning.data.task import HEAD_MODES
 from cl_lightning.errors import Refusal
-from cl_lightning.experiment import build_stream
+from cl_lightning.experiment import build_learner, build_stream
+from cl_lightning.randomness import seed_of
 from cl_lightning.report.help import GROUPS, first_comment
-from cl_lightning.runs import conf_dir
+from cl_lightning.runs import conf_dir, relevant
 from tests.commands import configure, run
 
 FILES = sorted(Path(conf_dir()).rglob("*.yaml"))
@@ -95,6 +97,35 @@ def test_an_experiment_says_what_learns_and_from_what(name: str) -> None:
     said += Path(conf_dir(), "experiment", f"{base[1]}.yaml").read_text() if base else ""
     assert "  - override /learner: " in said
     assert "  - override /stream: " in said
+
+
+GEMS = sorted(name for name in EXPERIMENTS if name.startswith("gem_"))
+
+
+@pytest.mark.parametrize("learner", sorted(path.stem for path in FILES if path.parent.name == "learner"))
+@pytest.mark.parametrize("name", GEMS)
+def test_in_gems_experiments_multimodal_networks_begin_as_pytorch_does_without_biases_and_all_others_by_glorot(
+    name: str, learner: str
+) -> None:
+    """As in the authors' program; ``relevant`` is what a run is known by and what a report compares."""
+    command = (f"+experiment={name}", f"learner={learner}")
+    expected = "torch_unbiased" if learner == "multimodal" else "glorot"
+    assert relevant(configure(*command))["backbone"]["init"] == expected
+    assert relevant(configure(*command, "backbone.init=fan_in"))["backbone"]["init"] == "fan_in"
+
+
+@pytest.mark.parametrize("name", ["gem_rotations", "gem_permutations"])
+def test_the_published_multimodal_network_has_the_weights_that_pytorch_draws_under_its_key_and_no_bias(name: str) -> None:
+    cfg = configure(f"+experiment={name}", "learner=multimodal", "seed=5", "stream.tasks=3", "backbone.sizes=[30,20]", *FEW_IMAGES)
+    learner = build_learner(cfg, build_stream(cfg))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed_of(5, "init", 0))
+        nn.Linear(784, 30)  # drawn before the layers of the tasks, which take its place
+        own = [nn.Linear(30, 20), *(nn.Linear(784, 30) for _ in range(3)), nn.Linear(20, 10)]
+    trunk = learner.network.trunk
+    layers = [trunk.linear2, *trunk.linear1.layers, learner.network.head]
+    assert all(torch.equal(layer.weight, of_pytorch.weight) for layer, of_pytorch in zip(layers, own, strict=True))
+    assert not any(layer.bias.any() for layer in layers)
 
 
 SENSIBLE = [

@@ -85,7 +85,7 @@ def learn(
     tasks: int | None = None,
 ) -> Learned:
     """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first ``tasks`` of the stream."""
-    settings = settings or training()
+    settings, learner.head = settings or training(), s.head
     journal = Journal(folder or Path(tempfile.mkdtemp()))
     data = StreamDataModule(s, passes=settings.max_epochs if settings.single_pass else None)
     engine = Phases(data, journal, settings, callbacks=callbacks)

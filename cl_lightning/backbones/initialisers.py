@@ -12,7 +12,7 @@ Layer = nn.Linear | nn.Conv2d
 
 
 def initialise(network: nn.Module, initialiser: Callable[[Layer], None]) -> None:
-    """Draw the weights of all its layers anew."""
+    """Give all its layers the weights and biases with which they begin."""
     for layer in (module for module in network.modules() if isinstance(module, Layer)):
         initialiser(layer)
 
@@ -24,8 +24,14 @@ def initialiser(name: str) -> Callable[[Layer], None]:
 
 
 def glorot(layer: Layer) -> None:
-    """Uniform in +-sqrt(6 / (fan_in + fan_out)), bias 0: as in the code of Lopez-Paz and Ranzato 2017."""
+    """Uniform in +-sqrt(6 / (fan_in + fan_out)), bias 0: as in the code of Lopez-Paz and Ranzato 2017, but for multimodal networks."""
     nn.init.xavier_uniform_(layer.weight)
+    zero_bias(layer)
+
+
+def torch_unbiased(layer: Layer) -> None:
+    """The weights that PyTorch drew when it made the layer, uniform in +-1/sqrt(fan_in), and bias 0: as in the multimodal networks of
+    Lopez-Paz and Ranzato 2017, in their code."""
     zero_bias(layer)
 
 
@@ -62,4 +68,10 @@ def zero_bias(layer: Layer) -> None:
         nn.init.zeros_(layer.bias)
 
 
-INITIALISERS: dict[str, Callable[[Layer], None]] = {"torch": lambda layer: None, "glorot": glorot, "fan_in": fan_in, "tenth": tenth}
+INITIALISERS: dict[str, Callable[[Layer], None]] = {
+    "torch": lambda layer: None,
+    "torch_unbiased": torch_unbiased,
+    "glorot": glorot,
+    "fan_in": fan_in,
+    "tenth": tenth,
+}

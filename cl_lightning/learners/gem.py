@@ -25,7 +25,8 @@ class GEM(Learner):
     losses up, and says that the margin is added to v; here both are as in the authors' program.
 
     Momentum and weight decay act after the projection and are not bound by it. Memories are the last examples of a task in the
-    stream's order: ``memories`` a task or, if given, ``total`` over all.
+    stream's order: ``memories`` a task or, if given, ``total`` over all. The authors' program writes each mini-batch into a ring and
+    takes, where the ring ends, only what fits: with mini-batches of 10, 4 of its 256 memories are older examples than the last 256.
     """
 
     tunes = ("margin",)

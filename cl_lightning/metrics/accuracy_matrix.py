@@ -56,6 +56,9 @@ def learning_accuracy(R: Tensor) -> Tensor:
 def backward_transfer(R: Tensor) -> Tensor:
     """BWT = 1 / (T - 1) sum over j < T - 1 of R[T, j] - R[j + 1, j] (Lopez-Paz and Ranzato 2017, eq. 3). Negative: forgetting.
 
+    Their program counts the last task, too, whose term is 0, and divides by T: the numbers that they print are (T - 1) / T of this,
+    0.95 with 20 tasks.
+
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(backward_transfer(R).item(), 4)  # ((.6 - .9) + (.9 - .8)) / 2
     -0.1
@@ -66,6 +69,8 @@ def backward_transfer(R: Tensor) -> Tensor:
 def forward_transfer(R: Tensor) -> Tensor:
     """FWT = 1 / (T - 1) sum over j > 0 of R[j, j] - R[0, j]: accuracy just before learning a task, over that of the untrained
     network (Lopez-Paz and Ranzato 2017, eq. 4).
+
+    Their program counts the first task, too, with 0, and divides by T: the numbers that they print are (T - 1) / T of this.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(forward_transfer(R).item(), 4)  # ((.5 - .1) + (.3 - .1)) / 2

@@ -90,6 +90,26 @@ def test_glorot_draws_within_its_bound_and_has_no_bias() -> None:
     assert not layer.bias.any()
 
 
+def test_torch_unbiased_has_exactly_the_weights_that_pytorch_draws_and_no_bias() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        network = MLP((1, 4, 4), PAIRS, (8, 9), init="torch_unbiased")
+        torch.manual_seed(7)
+        own = [nn.Linear(16, 8), nn.Linear(8, 9), nn.Linear(9, 6)]
+    assert all(layer.bias.all() for layer in own)
+    for layer, of_pytorch in zip((network.trunk.linear1, network.trunk.linear2, network.head), own):
+        assert torch.equal(layer.weight, of_pytorch.weight)
+        assert torch.equal(layer.bias, torch.zeros_like(of_pytorch.bias))
+
+
+def test_torch_unbiased_draws_within_one_over_the_root_of_the_inputs() -> None:
+    torch.manual_seed(0)
+    layer = MLP((1, 10, 10), TEN, (250, 400), init="torch_unbiased").trunk.linear2
+    bound = 250**-0.5
+    assert 0.999 * bound < layer.weight.abs().max() <= bound * (1 + 1e-6)
+    assert abs(layer.weight.std() / bound - 3**-0.5) < 0.01  # of a uniform distribution
+
+
 @pytest.mark.parametrize(("init", "deviation", "bias"), [("fan_in", 250**-0.5, 0.0), ("tenth", 0.1, 0.1)])
 def test_normal_weights_are_cut_at_two_deviations(init: str, deviation: float, bias: float) -> None:
     torch.manual_seed(0)

@@ -41,7 +41,7 @@ class Shrinks(Finetune):
     """Its loss is half the square of the length of w, so that its gradient is w itself."""
 
     def __init__(self, **base: object) -> None:
-        super().__init__(build=lambda: Pair(4), **base)
+        super().__init__(build=lambda head: Pair(4), head=toys.stream().head, **base)
 
     def loss(self, c, batch):
         return 0.5 * (c.network.w**2).sum()
@@ -340,7 +340,7 @@ class Speakers(Finetune):
     """Candidates that say what they are told to."""
 
     def __init__(self, *, say: dict[str, Sequence[float]], **base: object) -> None:
-        super().__init__(build=lambda: Says([0.0] * 4), **base)
+        super().__init__(build=lambda head: Says([0.0] * 4), head=toys.stream().head, **base)
         self.say = say
 
     def candidates(self, task):
@@ -417,7 +417,7 @@ def test_an_accuracy_is_the_share_of_all_validation_images_whatever_the_batches(
     named = source.train.x[s.recipe(0).val][:, 0, 0, 0].tolist()
     right = sum(name == y for name, y in zip(named, s.task(0).val.y.tolist()))
     assert 20 < right < 37
-    learned = learn(Finetune(build=ReadsPixels), s, training(eval_batch_size=size, max_epochs=1))
+    learned = learn(Finetune(build=lambda head: ReadsPixels(), head=s.head), s, training(eval_batch_size=size, max_epochs=1))
     assert learned.winner(0)["val_accuracy"] == pytest.approx(right / 37)
 
 

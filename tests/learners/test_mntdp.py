@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from cl_lightning.metrics.costs import published_memory
 from cl_lightning.randomness import rng
 from tests import toys
 from tests.commands import run as run_command
+from tests.learners import by_hand
 
 SHAPES = {"resnet": (3, 32, 32), "alexnet": (3, 32, 32), "mlp": (1, 28, 28)}
 NETWORKS: dict[str, Any] = {
@@ -424,3 +426,103 @@ def test_transfer_of_the_independent_learner_is_zero(tmp_path: Path) -> None:
 def test_memory_is_counted_as_published_only_for_learners_without_one(tmp_path: Path) -> None:
     ewc = run_command(tmp_path, "learner=ewc")
     assert (ewc["reference"], ewc["costs"][-1]["published_memory"]) == (None, None)
+
+
+# ---- by hand -----------------------------------------------------------------------------------------------
+
+
+def votes_by_hand(known: torch.Tensor, y: torch.Tensor, asked: torch.Tensor, answers: torch.Tensor) -> float:
+    """The share of right answers of the five nearest; of equal votes the smallest label."""
+    right = 0
+    for one, answer in zip(asked.double(), answers.tolist()):
+        distances = ((known.double() - one) ** 2).sum(1)
+        nearest = y[distances.argsort()[:5]].tolist()
+        right += max(sorted(set(nearest)), key=nearest.count) == answer
+    return right / len(asked)
+
+
+def accuracy_by_hand(net: by_hand.Net, examples: Split) -> float:
+    z = by_hand.logits(net, examples.x)
+    first, second = z.topk(2).values.T
+    assert (first - second).min() > 1e-4, "rounding decides which output is the greatest"
+    return (z.argmax(1) == examples.y).double().mean().item()
+
+
+def test_three_tasks_are_searched_trained_and_chosen_as_by_hand() -> None:
+    """The second task is learned from scratch, the third with two modules of the first."""
+    s = copied(labels="shift", n_train=400)
+    grid = [{"lr": 0.1}, {"lr": 0.3}]
+    build = partial(MLP, input_shape=s.shape, sizes=(16, 16))
+    learner = by_hand.learned(MNTDP(build=build, head=s.head, seed=by_hand.SEED, grid=grid), s)
+    nets: list[by_hand.Net] = []  # of each task: three layers of two tensors
+    owners: list[list[int]] = []  # of each task: by layer, the task that trained it
+    found: list[float] = []
+    for index in range(3):
+        train, val = s.task(index).train, s.task(index).val
+        assert val is not None
+        seen = [[by_hand.features(net[:4], split.x) for split in (train, val)] for net in nets]
+        found = [votes_by_hand(known, train.y, asked, val.y) for known, asked in seen]
+        nearest = found.index(max(found)) if nets else -1
+        tried = []
+        for reused in (3, 2, 1, 0) if nets else (0,):
+            for point in grid if reused < 3 else grid[:1]:
+                old = nets[nearest][: 2 * reused] if reused else []
+                new = by_hand.fresh(index, (192, 16, 16, 4))[2 * reused :]
+                for _, x, y in by_hand.mini_batches(train, index) if new else ():
+                    by_hand.move(new, by_hand.gradient(by_hand.loss([*old, *new], x, y), new), point["lr"])
+                tried.append((accuracy_by_hand([*old, *new], val), reused, [*old, *new]))
+        _, reused, net = max(tried, key=lambda one: one[0])  # of equals the first, which re-uses most
+        nets.append(net)
+        owners.append([*(owners[nearest][:reused] if reused else []), *[index] * (3 - reused)])
+    assert learner.account()["scores"] == pytest.approx(found, abs=0.02)
+    assert owners == [[0, 0, 0], [1, 1, 1], [0, 0, 2]]
+    assert learner.library.paths == [[0, 1, 2], [3, 4, 5], [0, 1, 6]]
+    for path, net in zip(learner.library.paths, nets):
+        for layer, number in enumerate(path):
+            assert by_hand.equal(learner.library.modules_by_number[number], net[2 * layer : 2 * layer + 2])
+
+
+Pair = tuple[int, int]
+Example = tuple[int, int, int]  # two pixels and the class
+
+
+def scaling(first: Pair, second: Pair, head: Pair) -> by_hand.Net:
+    """A network of two pixels and four classes: layers that scale the pixels, and a head that adds them up."""
+    weights = torch.diag(torch.tensor(first)), torch.diag(torch.tensor(second)), torch.tensor([head] * 4)
+    return [tensor.float() for weight in weights for tensor in (weight, torch.zeros(len(weight)))]
+
+
+def examples(rows: list[Example]) -> Split:
+    pixels, y = torch.tensor(rows).split((2, 1), 1)
+    return Split(pixels.float().reshape(-1, 1, 1, 2), y[:, 0], torch.zeros_like(y[:, 0]))
+
+
+def scores(nets: list[by_hand.Net], train: list[Example], val: list[Example], **options: Any) -> list[float]:
+    """What the search finds for past tasks that ended with these weights."""
+    built = tasks(len(nets) + 1, ways=4)
+    learner = MNTDP(build=partial(MLP, input_shape=(1, 1, 2), head=built[0].head, sizes=(2, 2)), **options)
+    for task, net in zip(built, nets):
+        c = learner.paths_from([], task)[0]
+        for own, w in zip(c.network.parameters(), net, strict=True):
+            own.data.copy_(w)
+        learner.adopt(c, task)
+    return learner.scores(replace(built[-1], train=examples(train), val=examples(val)))
+
+
+def test_the_search_asks_validation_data_of_training_data_in_the_features_before_the_head() -> None:
+    """Where the first pixel says what is near, 3 of 5 validation images lie beside a training image of their
+    class; where the second does, 1 of 5. One layer lower and behind the head, the other pixel does. Fitted on
+    validation images, both would find 5 of 5; asked of training images there, the first would find 3 of 4."""
+    train = [(0, 0, 0), (10, 10, 1), (20, 20, 2), (30, 30, 3)]
+    val = [(1, 31, 0), (11, 1, 1), (21, 11, 2), (28, 22, 2), (4, 23, 1)]
+    by_first, by_second = scaling((1, 10), (100, 1), head=(0, 1)), scaling((10, 1), (1, 100), head=(1, 0))
+    assert scores([by_first, by_second], train, val, neighbours=1) == [0.6, 0.2]
+    assert scores([by_second, by_first], train, val, neighbours=1) == [0.2, 0.6]
+
+
+def test_the_search_takes_images_of_all_classes_though_they_lie_in_class_order() -> None:
+    """The first pixel tells the class, the second that of another class, but for the first class."""
+    train = [(10 * y, 10 * y, y) for y in range(4) for _ in range(25)]
+    val = [(10 * y, 10 * (0, 2, 3, 0)[y], y) for y in range(4) for _ in range(25)]
+    nets = [scaling((1, 1), (1, 0), head=(1, 1)), scaling((1, 1), (0, 1), head=(1, 1))]
+    assert scores(nets, train, val, searched=20) == [1.0, 0.25]
