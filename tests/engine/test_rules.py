@@ -195,7 +195,7 @@ def test_patience_counts_mini_batches_from_the_best_score_and_its_weights_stay(
 ) -> None:
     learner = Scripted(script={"default": scores})
     learned = trained(learner, max_epochs=4, patience=patience, score_every=every, score_at=(0,), block=block)
-    assert learned.winner(0) == {"val_accuracy": max(scores), "steps": left, "steps_to_best": best}
+    assert learned.winner(0) == {"val_accuracy": None, "score": max(scores), "steps": left, "steps_to_best": best}
     assert learner.scored["default"] == near(*lengths(left)[::every])
     assert learned.weights.norm().item() == pytest.approx(lengths(best)[-1], rel=1e-4)
 
@@ -204,7 +204,7 @@ def test_who_never_gets_worse_for_so_long_trains_to_the_end() -> None:
     scores = [step / 100 for step in range(25)]
     learner = Scripted(script={"default": scores})
     learned = trained(learner, max_epochs=4, patience=2, score_every=1, score_at=(0,))
-    assert learned.winner(0) == {"val_accuracy": 0.24, "steps": 24, "steps_to_best": 24}
+    assert learned.winner(0) == {"val_accuracy": None, "score": 0.24, "steps": 24, "steps_to_best": 24}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_candidates_are_scored_when_the_configuration_says_and_at_the_end(option
 def test_without_patience_only_the_last_weights_are_scored_and_they_stay() -> None:
     learner = Scripted(script={"default": [0.1, 0.9]})
     learned = trained(learner)
-    assert learned.winner(0) == {"val_accuracy": 0.1, "steps": 6, "steps_to_best": 6}
+    assert learned.winner(0) == {"val_accuracy": None, "score": 0.1, "steps": 6, "steps_to_best": 6}
     assert learner.scored["default"] == near(lengths(6)[-1])
 
 
@@ -270,9 +270,9 @@ def test_candidates_are_compared_by_their_best_scores_and_not_by_their_first_or_
     options = {"max_steps": 3, "patience": 100, "score_every": 1, "score_at": (0,)}
     learned = trained(learner, candidates_at_once=at_once, **options)
     assert learned.standing(0) == {
-        "lr=0.1": {"val_accuracy": 0.6, "steps": 3, "steps_to_best": 0},
-        "lr=0.2": {"val_accuracy": 0.7, "steps": 3, "steps_to_best": 2},
-        "lr=0.3": {"val_accuracy": 0.5, "steps": 3, "steps_to_best": 3},
+        "lr=0.1": {"val_accuracy": None, "score": 0.6, "steps": 3, "steps_to_best": 0},
+        "lr=0.2": {"val_accuracy": None, "score": 0.7, "steps": 3, "steps_to_best": 2},
+        "lr=0.3": {"val_accuracy": None, "score": 0.5, "steps": 3, "steps_to_best": 3},
     }
     assert learner.adopted == ["lr=0.2"]
     assert ends(learned) == near(3 * 0.8**2, 4 * 0.8**2)

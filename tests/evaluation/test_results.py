@@ -29,7 +29,7 @@ METRICS = {  # no two alike, with and without sign
     "learning_accuracy": (0.90 + 0.80 + 0.65) / 3,
     "backward_transfer": ((0.60 - 0.90) + (0.70 - 0.80)) / 2,
     "forward_transfer": ((0.40 - 0.30) + (0.50 - 0.30)) / 2,
-    "forgetting": ((0.60 - 0.90) + (0.70 - 0.80)) / 2,
+    "forgetting": ((0.90 - 0.60) + (0.80 - 0.70)) / 2,
     "forgetting_from_best": ((0.95 - 0.60) + (0.80 - 0.70)) / 2,
 }
 CURVES = [  # of each task while it is learned; after its four mini-batches the last value counts on
@@ -147,9 +147,11 @@ def test_a_probe_of_some_images_counts_these_alone(recited, monkeypatch: pytest.
     looked_at: list[tuple[int, tuple[int, ...]]] = []
     original = Evaluator.predict
 
-    def noting(self, predictor, test, task):
-        looked_at.append((task, tuple((test.x[:, 0, 0, 1] * 255).round().int().tolist())))
-        return original(self, predictor, test, task)
+    def noting(self, tested, x, task_of, told):
+        numbers = (x[:, 0, 0, 1] * 255).round().int()
+        for task in range(3) if len(x) == 15 else ():  # five of each task, mixed
+            looked_at.append((task, tuple(sorted(numbers[task_of == task].tolist()))))
+        return original(self, tested, x, task_of, told)
 
     monkeypatch.setattr(Evaluator, "predict", noting)
     results = recited("trainer.probe_at=[1,3]", "trainer.probe_examples=5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,8 +65,8 @@ def test_learning_a_task_leaves_all_other_networks_untouched() -> None:
 def test_hidden_units_are_divided_among_the_tasks_as_in_gem() -> None:
     head = Head("domain", 10, (tuple(range(10)),) * 20)
     learner = Independent(build=partial(MLP, (1, 28, 28), sizes=(100, 100)), head=head, split_width=True)
-    learner.on_task_start(type("", (), {"of": 20}))
-    networks = [learner.new_network(i) for i in range(20)]
+    tasks = [SimpleNamespace(index=i, of=20) for i in range(20)]
+    networks = [learner.candidates(task)[0].network for task in tasks]
     assert sum(p.numel() for network in networks for p in network.parameters()) == 80_300
 
 
