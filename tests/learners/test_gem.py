@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import chain, combinations
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
-from cl_lightning.learners import AGEM, GEM, Candidate, Finetune
+from cl_lightning.learners import AGEM, GEM, Candidate, Finetune, Learner
 from cl_lightning.learners.gem import dual
 from cl_lightning.learners.gradients import gradient, set_gradient, trained
 from cl_lightning.metrics.costs import held_bytes
@@ -242,17 +245,16 @@ def test_memories_in_bf16_are_half_as_big_and_point_the_same_way() -> None:
 
 
 def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
+    """At a rate at which rounding is not blown up: at 0.3 accuracies of one seed differ by 0.2 between processors."""
     s = toys.stream(tasks=5, n_train=200, n_val=0)
-    settings = training(optimizer="sgd", lr=0.3, max_epochs=3, single_pass=True)
-    last = {}
-    for name, make in (
-        ("finetune", lambda: Finetune(build=builder(s, (32,)), head=s.head)),
-        ("gem", lambda: GEM(build=builder(s, (32,)), head=s.head, memories=50)),
-        ("gem without margin", lambda: GEM(build=builder(s, (32,)), head=s.head, memories=50, margin=0.0)),
-    ):
-        last[name] = sum(learn(make(), s, settings).matrix[-1]) / 5
-    assert last["gem"] > last["finetune"] + 0.1
-    assert last["gem"] > last["gem without margin"]
+    settings = training(optimizer="sgd", lr=0.03, max_epochs=3, single_pass=True)
+
+    def accuracy(make: Callable[..., Learner]) -> float:
+        return mean(mean(learn(make(build=builder(s, (32,)), head=s.head, seed=seed), s, settings).matrix[-1]) for seed in range(3))
+
+    gem, without_margin = (accuracy(partial(GEM, memories=50, margin=margin)) for margin in (0.5, 0.0))
+    assert gem > accuracy(Finetune) + 0.2
+    assert gem > without_margin + 0.01
 
 
 # ---- heads of tasks ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from cl_lightning.data.sequence import sequence
 from cl_lightning.data.show import Show
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.engine import scoring
+from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import MNTDP, Independent, NewHead
 from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
@@ -150,13 +153,13 @@ def test_a_trunk_with_a_head_a_task_needs_the_published_memory(count: int, ways:
 # ---- learning ----------------------------------------------------------------------------------------------------
 
 
-def copied(seed: int = 0, n_train: int = 120, **last: Any) -> Stream:
-    """Patterns, others, and the first ones again."""
+def copied(seed: int = 0, n_train: int = 120, again: int = 40, **last: Any) -> Stream:
+    """Patterns, others, and ``again`` images of the first ones."""
     sources = {"one": patterns(0), "two": patterns(5)}
     entries = [
         {"source": "one", "n_train": n_train, "n_val": 80},
         {"source": "two", "n_train": 40, "n_val": 40},
-        {"source": "one", "like": 0, "n_train": 40, "n_val": 80, **last},
+        {"source": "one", "like": 0, "n_train": again, "n_val": 80, **last},
     ]
     return sequence(sources, seed, entries, head="domain", show=Show(shape=[3, 8, 8]))
 
@@ -179,9 +182,23 @@ def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options
     )
 
 
+class SecondAnew(MNTDP):
+    """Re-uses nothing for the second task: its modules are its own, whichever candidate would have won."""
+
+    def paths_from(self, sources, task):
+        found = super().paths_from(sources, task)
+        return found[-1:] if task.index == 1 else found
+
+
 @pytest.fixture(scope="module")
 def run() -> toys.Learned:
-    return learned(copied())
+    """The first task is learned well; of the third there are too few images to learn it anew."""
+    return learned(copied(n_train=300, again=12), SecondAnew)
+
+
+def forge(monkeypatch: pytest.MonkeyPatch, score: Callable[[PhaseRun, int], float]) -> None:
+    """Put a score in the place of each candidate's validation accuracy."""
+    monkeypatch.setattr(scoring, "accuracies", lambda learner, run: [score(run, i) for i in run.active])
 
 
 def test_a_task_that_was_there_before_is_found_and_re_used_whole(run: toys.Learned) -> None:
@@ -256,31 +273,62 @@ def test_new_heads_moving_trunk_keeps_the_running_statistics_of_the_first_task()
     assert not any(torch.equal(value, dict(two.named_parameters())[name]) for name, value in one.named_parameters())
 
 
-def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(run: toys.Learned) -> None:
-    s, late = copied(), 0
-    for index in range(3):
-        winner, val = run.winner(index), s.task(index).val
-        assert val is not None
-        accuracy = (run.learner.eval()(val.x, index).argmax(1) == val.y).double().mean().item()
-        assert accuracy == pytest.approx(winner["val_accuracy"], abs=1e-9)
-        late += 0 < winner["steps_to_best"] < winner["steps"]
-    assert late, "nothing was trained beyond its best: the test shows nothing"
+def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best is forged to lie in the middle of training; weights and statistics are those of that moment, and so are the logits."""
+    best, states, logits = 36, {}, {}
+
+    class Watch(MNTDP):
+        def logits(self, c, batch):
+            out = super().logits(c, batch)
+            if not c.network.training:
+                logits[self.phase_run.step] = out.clone()
+            return out
+
+    original = scoring.accuracies
+
+    def forged(learner, run) -> list[float]:
+        original(learner, run)
+        states[run.step] = copy.deepcopy(run.candidates[0].network.state_dict())
+        return [1.0 if run.step == best else 0.5]
+
+    monkeypatch.setattr(scoring, "accuracies", forged)
+    s = copied()
+    run = learned(s, Watch, tasks=1)
+    winner, last = run.winner(0), max(states)
+    assert (winner["val_accuracy"], winner["steps_to_best"], winner["steps"]) == (1.0, best, last)
+    kept: Any = run.learner
+    found = dict(kept.library.modules_by_number.state_dict())
+    assert [name for name in found if "running" in name]
+    for (name, value), at_best, at_last in zip(found.items(), states[best].values(), states[last].values()):
+        assert torch.equal(value, at_best), name
+        assert not torch.equal(value, at_last), f"{name} did not move after the best: the test shows nothing"
+    again = kept(s.task(0).val.x, 0)
+    assert torch.allclose(again, logits[best], atol=1e-5)
+    assert not torch.allclose(again, logits[last], atol=1e-2)
 
 
 def test_shifted_labels_need_another_head() -> None:
-    learner: Any = learned(copied(labels="shift")).learner
+    learner: Any = learned(copied(n_train=300, labels="shift"), SecondAnew).learner
     assert learner.account()["sources"] == [0]
     assert 1 <= learner.account()["reused"] < 7
 
 
-def test_ties_go_to_the_candidate_that_re_uses_more() -> None:
-    """With few images to tell candidates apart, the whole path is re-used."""
-    s = copied(n_val=4)
-    standing = learned(s).journal.find("phase", where="task2")
-    assert standing is not None
-    accuracies = [each["val_accuracy"] for each in standing["standings"]]
-    assert accuracies.count(max(accuracies)) > 1, "no tie: the test shows nothing"
-    assert standing["candidates"][standing["winner"]] == "reuse=7"
+@pytest.mark.parametrize("at_once", [None, 1, 3])
+@pytest.mark.parametrize("tied", [range(8), (7, 0), (5, 4, 1), (2, 0)])
+def test_ties_go_to_the_candidate_that_re_uses_more(tied: Sequence[int], at_once: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    forge(monkeypatch, lambda run, i: 0.5 + 0.25 * (prefix_length(run, i) in tied))
+    s = copied(n_train=20)
+    learner = MNTDP(build=partial(ResNet, input_shape=s.shape, width=4), head=s.head)
+    settings = toys.training(max_epochs=1, patience=1000, candidates_at_once=at_once)
+    row = toys.learn(learner, s, settings, tasks=2).journal.find("phase", where="task1")
+    assert row is not None
+    assert row["candidates"][row["winner"]].removesuffix(",default") == f"reuse={max(tied)}"
+    assert learner.account()["reused"] == max(tied)
+
+
+def prefix_length(run: PhaseRun, i: int) -> int:
+    network: Any = run.candidates[i].network
+    return len(network.prefix)
 
 
 def test_the_random_prior_looks_at_no_data() -> None:
@@ -393,7 +441,8 @@ def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
     assert together["examples"] == apart["examples"] == 80
 
 
-def test_shares_of_candidates_lose_no_probe() -> None:
+def test_shares_of_candidates_lose_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    forge(monkeypatch, lambda run, i: prefix_length(run, i) / 7)
     s = copied()
     build = partial(ResNet, input_shape=s.shape, width=8)
     settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
