@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Blocks
-from cl_lightning.engine import hooks
+from cl_lightning.engine import hooks, scoring
 from cl_lightning.learners import Candidate, Finetune, Phase
 from tests import toys
 from tests.toys import builder, learn, training
