@@ -114,6 +114,8 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             f"reference=true compares with a network that learns the last task alone; with stream.head={stream.head.mode} it would "
             "have the outputs of all tasks. Use stream.head=domain or multi_train_test, or reference=false."
         )
+    if settings.probe == "all" and (settings.probe_at or settings.probe_every):
+        print("trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.", file=sys.stderr)
     callbacks = build_callbacks(cfg, Forecast(stream, settings, learner.needs.past_data))
     journal = open_journal(cfg, folder, stream, command)
     learned, moments = restore(learner, journal)

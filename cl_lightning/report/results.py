@@ -33,7 +33,7 @@ def write_results(path: Path, journal: Journal, **known: Any) -> None:
         "validation_at_end": validation_of(journal),
         "metrics": {**metrics_of(main), **learning_curve(journal)},
         "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
-        "probes": [{key: row[key] for key in ("task", "phase", "step", "accuracies")} for row in journal.all("probe")],
+        "probes": [probe(row) for row in journal.all("probe")],
         "selected": [selected(row) for row in {(row["where"], row["index"]): row for row in journal.all("phase")}.values()],
         "notes": [row["notes"] for row in journal.all("boundary")],
         "costs": [costs(row, rows[row["task"] + 1]) for row in journal.all("boundary")],
@@ -52,11 +52,19 @@ def validation_of(journal: Journal) -> dict[str, Any]:
     return {"accuracies": row["accuracies"], "mean": sum(measured) / len(measured) if measured else None}
 
 
+def probe(row: dict) -> dict:
+    """A look at test data, with the candidate's name where all were looked at (trainer.probe=all)."""
+    keys = ("task", "phase", "step", *["candidate"] * (row["candidate"] is not None), "accuracies")
+    return {key: row[key] for key in keys}
+
+
 def learning_curve(journal: Journal) -> dict[str, float | None]:
     """The area under the learning curves, where probes looked at their beginnings: in each task's first phase."""
     curves: dict[int, dict[int, float]] = {row["task"]: {} for row in journal.all("boundary")}
+    chosen = {row["where"]: row["candidates"][row["winner"]] for row in journal.all("phase") if row["index"] == 0}
     for row in journal.all("probe"):
-        if row["phase"] == 0 and row["accuracies"][row["task"]] is not None:
+        of_the_chosen = row["candidate"] in (None, chosen[f"task{row['task']}"])
+        if row["phase"] == 0 and of_the_chosen and row["accuracies"][row["task"]] is not None:
             curves[row["task"]][row["step"]] = row["accuracies"][row["task"]]
     area = learning_curve_area(list(curves.values()))
     return {} if area is None else {"learning_curve_area": area}

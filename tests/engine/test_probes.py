@@ -40,6 +40,24 @@ def test_probes_are_of_the_winner_among_candidates(tmp_path: Path) -> None:
         assert probe["accuracies"] == results["accuracy_matrix"][probe["task"] + 1]
 
 
+def test_all_candidates_are_probed_where_asked_for_and_the_chosen_one_as_before(tmp_path: Path, capsys) -> None:
+    """In shares as together; nothing else changes."""
+    grid = ("selection.grid.lr=[0.0001,0.01]", "selection.grid.weight_decay=[0.0]", "trainer.patience=null", "trainer.max_epochs=2")
+    options = (*grid, "trainer.batch_size=10", "trainer.probe_at=[0,1,2,3,4,5]")
+    winner, every = run(tmp_path, *options), run(tmp_path, *options, "trainer.probe=all")
+    assert "every probe tests every candidate" in capsys.readouterr().err
+    shares = run(tmp_path, *options, "trainer.probe=all", "trainer.candidates_at_once=1")
+    chosen = {s["task"]: s["candidate"] for s in every["selected"]}
+    of_chosen = [p for p in every["probes"] if p["candidate"] == chosen[p["task"]]]
+    assert len(every["probes"]) == 2 * len(winner["probes"]) == 2 * 3 * 6
+    assert [p["accuracies"] for p in of_chosen] == [p["accuracies"] for p in winner["probes"]]
+    assert {str(p) for p in shares["probes"]} == {str(p) for p in every["probes"]}
+    for key in ("accuracy_matrix", "metrics", "selected"):
+        assert winner[key] == every[key] == shares[key]
+    curves = {p["candidate"]: p["accuracies"] for p in every["probes"] if p["step"] == 5 and p["task"] == 0}
+    assert len({str(curve) for curve in curves.values()}) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["block:12", "journal.append:9", "adopt:2"])
 def test_probes_survive_a_kill(fault: str, tmp_path: Path) -> None:
