@@ -53,11 +53,6 @@ class Meter:
             for i in members:
                 self.common[i][self.kind] = self.common[i].get(self.kind, 0) + counted
 
-    def forget(self) -> None:
-        """What was done since the last note is no work of the learner's."""
-        if self.counter is not None:
-            self.counter.take()
-
     def leave(self, i: int) -> None:
         self.times[i] = dict(self.taken)
 

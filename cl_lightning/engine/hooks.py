@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from cl_lightning.data.task import Batch
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.learners.base import Learner
+from cl_lightning.metrics.flops import uncounted
 from cl_lightning.protocol import running
 from cl_lightning.randomness import Key, seed_default_generators, seed_of
 
@@ -35,12 +35,12 @@ def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) 
         run.seeded = full, seed_of(*full)
     seed_default_generators(run.seeded[1], learner.device)
     function = (run.phase.loss if name == "loss" else run.phase.score if name == "score" else None) or getattr(learner, name)
-    casts = run.settings.precision == "bf16-mixed" and name in CASTS
-    with (
-        running(learner, name, arguments),
-        torch.no_grad() if name in WITHOUT_GRADIENT else nullcontext(),
-        torch.autocast(learner.device.type, dtype=torch.bfloat16) if casts else nullcontext(),
-    ):
+    with running(learner, name, arguments):
+        if name in WITHOUT_GRADIENT:
+            function = torch.no_grad()(function)
+        if name in CASTS and run.settings.precision == "bf16-mixed":
+            with torch.autocast(learner.device.type, dtype=torch.bfloat16):
+                return function(*arguments)
         return function(*arguments)
 
 
@@ -51,5 +51,5 @@ def share(learner: Learner, run: PhaseRun, batch: Batch, members: Sequence[int])
         for i in members:
             call(learner, run, batch.key, "shared", one, [run.candidates[i]])
             run.meter.note_common([i], len(batch))
-    batch.shared = call(learner, run, batch.key, "shared", batch, [run.candidates[i] for i in members])
-    run.meter.forget()
+    with uncounted():
+        batch.shared = call(learner, run, batch.key, "shared", batch, [run.candidates[i] for i in members])

@@ -23,6 +23,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import score_if_due, set_mode
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Learner
+from cl_lightning.metrics.flops import uncounted
 
 
 def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
@@ -97,8 +98,8 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
         run.meter.note(i)
     if run.stacks and (run.stack is None or batch.x.shape not in run.stack.agreed):
         run.stack = run.stack or Stack([run.candidates[i] for i in living])
-        run.stack.prove(batch.x, batch.y, masked)
-        run.meter.forget()
+        with uncounted():
+            run.stack.prove(batch.x, batch.y, masked)
 
 
 @contextmanager

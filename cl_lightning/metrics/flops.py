@@ -1,16 +1,18 @@
-"""Floating-point operations, counted by torch's own counter while the work is done."""
+"""Floating-point operations, counted by torch's own formulas while the work is done."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode  # where torch documents it
+from torch.utils.flop_counter import flop_registry  # the formulas of FlopCounterMode, whose tracking of modules costs ten times as much
 
 _open: list[Flops] = []  # the innermost last
 
 
-class Flops:
+class Flops(TorchDispatchMode):
     """Counts the operations of everything that runs while it is open: in modules, in functions, in backward passes.
 
     A multiplication and an addition are 2; matrix products, convolutions and attention count, elementwise work and
@@ -24,37 +26,48 @@ class Flops:
     """
 
     def __init__(self) -> None:
-        self.mode = FlopCounterMode(display=False)
+        super().__init__()
+        self.total = 0
         self.known: dict[tuple, int] = {}  # by what ``once_a_shape`` was given
-        self._before = 0  # counted until the last pause
         self._taken = 0
 
-    @property
-    def total(self) -> int:
-        return self._before + self.mode.get_total_flops()
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None:
+            with self:  # what is made of other operations counts as these
+                out = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if out is NotImplemented else out
+        out = func(*args, **kwargs)
+        self.total += formula(*args, **kwargs, out_val=out)
+        return out
 
     def take(self) -> int:
         """What was counted since the last ``take``."""
         new, self._taken = self.total - self._taken, self.total
         return new
 
-    def pause(self) -> None:
-        self._before = self.total
-        self.mode.__exit__(None, None, None)
-        self.mode.flop_counts.clear()
-
-    def go_on(self, missed: int) -> None:
-        self._before += missed
-        self.mode.__enter__()
-
     def __enter__(self) -> Flops:
-        self.mode.__enter__()
         _open.append(self)
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        _open.remove(self)
-        self.mode.__exit__(None, None, None)
+    def __exit__(self, *error: Any) -> None:
+        _open.pop()
+        super().__exit__(*error)
+
+
+@contextmanager
+def uncounted(instead: int = 0) -> Iterator[None]:
+    """Inside, nobody counts; all who do are told a number instead."""
+    counters = list(_open)
+    for counter in reversed(counters):
+        counter.__exit__(None, None, None)
+        counter.total += instead
+    try:
+        yield
+    finally:
+        for counter in counters:
+            counter.__enter__()
 
 
 @contextmanager
@@ -63,17 +76,12 @@ def once_a_shape(*key: object) -> Iterator[None]:
 
     Counting makes small operations several times as slow, so that long loops of the package's own are not watched throughout.
     """
-    if not _open or key not in _open[-1].known:
-        before = _open[-1].total if _open else 0
+    if not _open:
         yield
-        if _open:
-            _open[-1].known[key] = _open[-1].total - before
-        return
-    counters, missed = list(_open), _open[-1].known[key]
-    for counter in reversed(counters):
-        counter.pause()
-    try:
+    elif key in _open[-1].known:
+        with uncounted(instead=_open[-1].known[key]):
+            yield
+    else:
+        counter, before = _open[-1], _open[-1].total
         yield
-    finally:
-        for counter in counters:
-            counter.go_on(missed)
+        counter.known[key] = counter.total - before
