@@ -103,10 +103,10 @@ def content_of(file: Path) -> str:
 def files_of(source: DictConfig) -> list[list]:
     """A source's local files, by name and size, arrays by content: other data under the same name are another run."""
     if "file" in source:
-        return [[Path(source.file).name, content_of(Path(source.file).expanduser())]]
+        return [[Path(str(source.file)).name, content_of(Path(str(source.file)).expanduser())]]
     if "folder" not in source or (source.get("root") is None and "repository" in source):
         return []
-    folder = Path(source.get("root") or ".").expanduser() / source.folder
+    folder = Path(str(source.get("root") or ".")).expanduser() / str(source.folder)
     return [[str(file.relative_to(folder)), file.stat().st_size] for file in sorted(folder.rglob("*")) if file.suffix.lower() in DATA_FILES]
 
 

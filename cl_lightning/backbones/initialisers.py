@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch.nn as nn
 
-from cl_lightning.errors import Refusal, nearest
-
 Layer = nn.Linear | nn.Conv2d
+Init = Literal["torch", "glorot", "fan_in", "tenth"]
 
 
 def initialise(network: nn.Module, initialiser: Callable[[Layer], None]) -> None:
     """Draw the weights of all its layers anew."""
     for layer in (module for module in network.modules() if isinstance(module, Layer)):
         initialiser(layer)
-
-
-def initialiser(name: str) -> Callable[[Layer], None]:
-    if name not in INITIALISERS:
-        raise Refusal(f"backbone.init={name} is not known.{nearest(name, INITIALISERS)}")
-    return INITIALISERS[name]
 
 
 def glorot(layer: Layer) -> None:
@@ -62,4 +56,4 @@ def zero_bias(layer: Layer) -> None:
         nn.init.zeros_(layer.bias)
 
 
-INITIALISERS: dict[str, Callable[[Layer], None]] = {"torch": lambda layer: None, "glorot": glorot, "fan_in": fan_in, "tenth": tenth}
+INITIALISERS: dict[Init, Callable[[Layer], None]] = {"torch": lambda layer: None, "glorot": glorot, "fan_in": fan_in, "tenth": tenth}

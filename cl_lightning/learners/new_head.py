@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn as nn
 
 from cl_lightning.data.task import Batch, Task
-from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, name_of
 from cl_lightning.learners.modules import own_network, widened
-
-TRUNKS = ("freeze", "finetune")
 
 
 class Whole(nn.Module):
@@ -43,10 +40,8 @@ class NewHead(Learner):
 
     needs = Needs(task_id_at_test=True)
 
-    def __init__(self, *, trunk: str = "freeze", **base: Any) -> None:
+    def __init__(self, *, trunk: Literal["freeze", "finetune"] = "freeze", **base: Any) -> None:
         super().__init__(**base)
-        if trunk not in TRUNKS:
-            raise Refusal(f"learner.trunk={trunk} must be one of {', '.join(TRUNKS)}.")
         self.freezes = trunk == "freeze"
         self.forgets = not self.freezes
         self.trunk, _ = self.parts(0, 1)

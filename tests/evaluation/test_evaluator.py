@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from cl_lightning.data.streams import split
-from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation import evaluator as module
 from cl_lightning.evaluation.evaluator import Evaluator
@@ -37,14 +36,14 @@ class Needy(Says):
 @pytest.mark.parametrize(("head", "row"), [("single", [0.5, 0.0]), ("multi_test", [0.5, 0.5]), ("multi_train_test", [0.5, 0.5])])
 def test_outputs_of_other_tasks_are_masked_where_the_head_mode_says(head: str, row: list[float]) -> None:
     s = a_split(head)
-    assert Evaluator(s, Training(), CPU, Grants()).row(Says(build=builder(s)), 1) == row
+    assert Evaluator(s, toys.one_epoch(), CPU, Grants()).row(Says(build=builder(s)), 1) == row
 
 
 def test_the_task_is_told_only_to_those_who_declared_the_need() -> None:
     s = a_split("single")
     plain, needy = Says(build=builder(s)), Needy(build=builder(s))
     for learner in (plain, needy):
-        Evaluator(s, Training(), CPU, Grants()).row(learner, 1)
+        Evaluator(s, toys.one_epoch(), CPU, Grants()).row(learner, 1)
     assert plain.told == [None, None]
     assert needy.told == [0, 1]
 
@@ -58,7 +57,7 @@ def test_a_backbone_with_task_heads_declares_the_need_for_its_learner() -> None:
 @pytest.mark.parametrize(("evaluate", "asked"), [("all", [3, 3, 3, 3]), ("seen", [0, 1, 2, 3]), ("final", [0, 0, 0, 3])])
 def test_tasks_that_are_not_asked_for_are_null(evaluate: str, asked: list[int]) -> None:
     s = toys.stream()
-    evaluator = Evaluator(s, Training(evaluate=evaluate), CPU, Grants())
+    evaluator = Evaluator(s, toys.one_epoch(evaluate=evaluate), CPU, Grants())
     for learned, count in enumerate(asked):
         row = evaluator.row(Finetune(build=builder(s)), learned)
         assert [value is not None for value in row] == [True] * count + [False] * (3 - count)
@@ -66,13 +65,15 @@ def test_tasks_that_are_not_asked_for_are_null(evaluate: str, asked: list[int]) 
 
 def test_batch_size_does_not_change_accuracies() -> None:
     s = toys.stream()
-    one, other = (Evaluator(s, Training(eval_batch_size=size), CPU, Grants()).row(Finetune(build=builder(s)), 0) for size in (7, 1000))
+    one, other = (
+        Evaluator(s, toys.one_epoch(eval_batch_size=size), CPU, Grants()).row(Finetune(build=builder(s)), 0) for size in (7, 1000)
+    )
     assert one == other
 
 
 def test_test_tensors_beyond_the_limit_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     s = toys.stream()
-    evaluator = Evaluator(s, Training(), CPU, Grants())
+    evaluator = Evaluator(s, toys.one_epoch(), CPU, Grants())
     monkeypatch.setattr(module, "KEPT_BYTES", 2 * evaluator.test(0).x.nbytes)
     row = evaluator.row(Finetune(build=builder(s)), 0)
     assert list(evaluator._kept) == [0, 1]
@@ -86,13 +87,13 @@ def test_logits_of_the_wrong_shape_are_refused() -> None:
 
     s = toys.stream()
     with pytest.raises(Refusal, match=r"Narrow\.forward.*4 outputs"):
-        Evaluator(s, Training(), CPU, Grants()).row(Narrow(build=builder(s)), 0)
+        Evaluator(s, toys.one_epoch(), CPU, Grants()).row(Narrow(build=builder(s)), 0)
 
 
 def test_dropout_is_off_at_test() -> None:
     s = toys.stream()
     learner = Finetune(build=builder(s, dropout=0.5)).train()
-    evaluator = Evaluator(s, Training(), CPU, Grants())
+    evaluator = Evaluator(s, toys.one_epoch(), CPU, Grants())
     assert evaluator.row(learner, 0) == evaluator.row(learner, 0)
     assert not learner.training
 
@@ -146,6 +147,6 @@ def test_predictors_of_one_learner_are_remembered_apart() -> None:
 
 def test_a_probe_looks_at_all_classes_whatever_their_order() -> None:
     s = toys.stream()
-    some = Evaluator(s, Training(probe_examples=50), CPU, Grants()).some(s.test(0))
+    some = Evaluator(s, toys.one_epoch(probe_examples=50), CPU, Grants()).some(s.test(0))
     assert len(some) == 50
     assert all(count > 3 for count in some.y.bincount().tolist())

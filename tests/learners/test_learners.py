@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from cl_lightning.backbones import MLP
 from cl_lightning.data.streams import split
 from cl_lightning.data.task import Blocks, Head
-from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Independent, Joint, Learner
 from cl_lightning.metrics.accuracy_matrix import backward_transfer
 from tests import toys
@@ -97,11 +96,6 @@ def test_a_clone_starts_from_the_previous_network_and_a_random_start_does_not() 
     clone, random = learner.candidates(toys.stream().task(2))
     assert torch.equal(flat(clone.network), flat(learner.networks[1]))
     assert not torch.equal(flat(random.network), flat(learner.networks[1]))
-
-
-def test_an_unknown_start_is_refused() -> None:
-    with pytest.raises(Refusal, match=r"start=warm.*random, clone"):
-        make(Independent, grid=[{"start": "warm"}])
 
 
 # ---- joint -------------------------------------------------------------------------------------------------------
