@@ -1,4 +1,4 @@
-"""Checks of what a configuration gives: a signature declares its keys, and its annotations what they may be."""
+"""Checks of a configuration: a signature declares its keys, and its annotations what they may be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from cl_lightning.errors import Refusal, nearest
 
-# ---- annotations for keys ----------------------------------------------------------------------------------------------
+# ---- annotations for keys ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,14 @@ NOT_IN_NAMES = set('/\\:*?"<>|')
 FolderName = Annotated[Text, Fulfils(lambda name: name[0] != "." and not set(name) & NOT_IN_NAMES, "a name without / and :")]
 
 
-# ---- checks ------------------------------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------------------
 
 
 def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: str) -> partial:
-    """What ``_target_`` names, with the other keys as its arguments, waiting to be called with what the program ``provided``: so
-    that it raises its own errors, and gets objects as they are."""
+    """The class or function that ``_target_`` names, with the other keys as its arguments, all of them checked.
+
+    It waits to be called with what the program has ``provided``: so it raises its own errors, and gets objects as they are.
+    """
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
@@ -70,13 +72,13 @@ def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: s
 
 
 def target_of(_target_: Text, name: FolderName = "", **keys: Any) -> None:
-    """What this program reads of a learner, stream or backbone before it is imported; all other keys are its own."""
+    """The keys of a learner, stream or backbone that the program reads before it is imported; all others are its own."""
 
 
 def check_arguments(target: Callable, given: Mapping[str, Any], path: str = "", provided: Collection[str] = ()) -> None:
-    """Refuse keys that a function or class does not have, or cannot do without, and values that its annotations rule out.
+    """Refuse unknown and missing arguments of a function or class, and values that its annotations rule out.
 
-    Those ``provided`` by the program are nobody's to give.
+    What the program has ``provided`` is not to be given.
     """
     parameters, takes_any = keyword_parameters(target)
     known = {name: parameter for name, parameter in parameters.items() if name not in provided}
@@ -108,12 +110,13 @@ def check(annotation: Any, value: Any, path: str) -> None:
 
 
 def fits(annotation: Any, value: Any) -> bool:
-    """As JSON, since YAML has the same types: a list may become a tuple there, but True is no 1, and 1.0 no whole number."""
+    """Whether a value is as its annotation says: as JSON, which has YAML's types. So a list may become a tuple, but True is
+    no 1, and 1.0 no whole number."""
     try:
         found = adapter_of(annotation).validate_json(json.dumps(value))
     except ValidationError:
         return False
-    except Exception:  # no value of YAML's, but an object; or an annotation that says nothing of values, as nn.Module
+    except Exception:  # the value is an object, not of YAML's; or the annotation says nothing of values, as nn.Module
         return True
     return not isinstance(value, bool | float) or type(found) is type(value)  # literals are compared by ==
 
@@ -125,10 +128,8 @@ def adapter_of(annotation: Any) -> TypeAdapter:
 
 @cache
 def keyword_parameters(target: Callable) -> tuple[dict[str, inspect.Parameter], bool]:
-    """What a function takes by name, or a class and, as long as ``**kwargs`` pass on the rest, its bases; and whether it takes any name.
-
-    Annotations are evaluated; one that cannot be is ``Any``.
-    """
+    """The parameters that a function takes by name, or a class and, while ``**kwargs`` pass on the rest, its bases; and
+    whether it takes any other name, too. Annotations are evaluated; one that cannot be is ``Any``."""
     found: dict[str, inspect.Parameter] = {}
     takes_any = False
     for owner in target.__mro__[:-1] if isinstance(target, type) else (target,):
@@ -136,7 +137,7 @@ def keyword_parameters(target: Callable) -> tuple[dict[str, inspect.Parameter], 
         if function is None:
             continue
         parameters, hints = inspect.signature(function).parameters.values(), hints_of(function)
-        if isinstance(owner, type) and is_dataclass(owner):  # whose annotations may come from the modules of its bases
+        if isinstance(owner, type) and is_dataclass(owner):  # inherited annotations are of its bases' modules
             hints |= {name: hint for base in reversed(owner.__mro__) for name, hint in hints_of(base).items()}
         for p in parameters:
             if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self":
@@ -148,7 +149,7 @@ def keyword_parameters(target: Callable) -> tuple[dict[str, inspect.Parameter], 
 
 
 def hints_of(owner: Any) -> dict[str, Any]:
-    """The annotations of a function, or those that stand in a class itself. One that cannot be evaluated spoils no other."""
+    """The annotations of a function, or those in a class itself; without any that cannot be evaluated."""
     found = {}
     for name, annotation in inspect.get_annotations(owner).items():
         with suppress(Exception):
@@ -157,7 +158,7 @@ def hints_of(owner: Any) -> dict[str, Any]:
     return found
 
 
-# ---- words -------------------------------------------------------------------------------------------------------------
+# ---- words ---------------------------------------------------------------------------------------------------
 
 TYPES = {
     "integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false", "null": "null",
@@ -170,7 +171,7 @@ BOUNDS = {
 
 
 def words_of(annotation: Any) -> str:
-    """What a value may be.
+    """What a value may be, in a sentence after "must be".
 
     >>> words_of(Count | None), words_of(Rate)
     ('a whole number of at least 1, or null', 'a number of at least 0 and below 1')
@@ -184,7 +185,8 @@ def words_of(annotation: Any) -> str:
 
 
 def words(schema: Mapping[str, Any]) -> str:
-    """
+    """The same for a JSON schema.
+
     >>> words({"type": "array", "minItems": 1, "items": {"enum": ["a", "b"]}})
     'a list of length at least 1, each value one of a, b'
     """

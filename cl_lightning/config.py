@@ -1,4 +1,4 @@
-"""The configuration that a command line makes, and its keys that belong to no learner, stream, backbone, data set or logger."""
+"""The configuration that a command line makes, and the keys in it that are the program's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.protocol import Grants
 from cl_lightning.runs import conf_dir
 
-Group = Annotated[Mapping[str, Any], Field(description="one of the choices that --help lists, or a mapping like theirs")]
+Group = Annotated[Mapping[str, Any], Field(description="one of the choices that --help lists, or a mapping")]
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,10 @@ class Settings:
 
 
 def check_config(cfg: DictConfig) -> None:
-    """Refuse keys that nothing reads and values that they cannot have, before anything is imported that takes time. What a learner,
-    stream, backbone, data set or logger is given is checked when it is imported."""
+    """Refuse keys that nothing reads and values that they cannot have, before anything is imported that takes time.
+
+    What a learner, stream, backbone, data set or logger is given is checked when it is imported.
+    """
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
     check_arguments(Settings, settings)
     Training(**settings["trainer"])  # refuses keys that do not go together

@@ -171,7 +171,7 @@ def patterns(seed: int) -> Images:
 
 
 def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options: Any) -> toys.Learned:
-    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
+    build = partial(ResNet, input_shape=s.shape, head=s.head, width=8, channels_last=False)
     return toys.learn(learner(build=build, seed=0, **options), s, toys.training(max_epochs=6, patience=1000, lr=0.003), tasks=tasks)
 
 
