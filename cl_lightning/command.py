@@ -25,12 +25,7 @@ from cl_lightning.sweeps import Job, failures, in_a_sweep, own_command, told
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
 def run_config(cfg: DictConfig) -> float | None:
     """A job of Hydra's."""
-    from cl_lightning.ranges import check
-
     try:
-        plain = OmegaConf.to_container(cfg, resolve=True)
-        assert isinstance(plain, dict)
-        check({str(key): value for key, value in plain.items()})
         from cl_lightning.experiment import run
 
         return run(cfg, own_command())
@@ -91,29 +86,17 @@ def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 def explained(error: Exception) -> Exception:
     """Hydra's errors in words that say what to do."""
+    from cl_lightning.config import compose_config, key_paths
+
     words = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
         return Refusal(f"{group or 'config'}={choice} is not there.{nearest(choice, error.options or [])}")
     if isinstance(error, ConfigCompositionException) and words[0].startswith("Could not override"):
-        key = words[0].split("'")[1]
-        if key in all_keys():
+        key, known = words[0].split("'")[1], key_paths(OmegaConf.to_container(compose_config()))
+        if key in known:
             return Refusal(f"{key} has no such key inside. Add it with a plus, as in +stream.held_out.mnist=10.")
-        return Refusal(f"{key} is not a key.{nearest(key, all_keys())}\nSee them all with --cfg job; a new one is added with +{key}=...")
+        return Refusal(f"{key} is not a key.{nearest(key, known)}\nSee them all with --cfg job; a new one is added with +{key}=...")
     if isinstance(error, HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError):
         return Refusal(f"The command line makes no configuration: {words[0]}\nArguments are group=choice or key=value; see --help.")
     return error
-
-
-def all_keys() -> list[str]:
-    """Of the default configuration."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
-    from cl_lightning.ranges import leaves
-
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(conf_dir(), version_base="1.3"):
-        plain = OmegaConf.to_container(compose("config"))
-    assert isinstance(plain, dict)
-    return [path for path, _ in leaves({str(key): value for key, value in plain.items()})]

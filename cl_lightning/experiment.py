@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -16,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import faults, termination
+from cl_lightning.checking import check, resolve_target
+from cl_lightning.config import check_config
+from cl_lightning.engine.settings import OPTIMIZER_KEYS, Training
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import Grants, running
-from cl_lightning.ranges import check_keys
 from cl_lightning.report.tables import show
 from cl_lightning.resume import changed, discard, held, open_journal, restore
 from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, settled, sweeper_that_chooses, versions
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
     from cl_lightning.data.task import Task
     from cl_lightning.engine.forecast import Forecast
     from cl_lightning.engine.phases import Phases
-    from cl_lightning.engine.settings import Training
     from cl_lightning.learners.base import Learner
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean accuracy on the
     validation examples of all tasks at the end of the stream; None where no task has any."""
+    check_config(cfg)
     folder = run_folder(cfg)
     if said := taken_out(cfg.selection, cfg.trainer):
         print(said, file=sys.stderr)
@@ -48,6 +49,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
         draw_missing(cfg, folder)
         show(folder, note=changed(json.loads(results.read_text())["version"], versions(cfg)))
     else:
+        check_targets(cfg)
         faults.arm(cfg.debug.fault)
         with termination.handled(), held(folder):
             if cfg.resume is False:
@@ -93,15 +95,13 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
     from cl_lightning.data.module import StreamDataModule
     from cl_lightning.engine.forecast import Forecast
     from cl_lightning.engine.phases import Phases
-    from cl_lightning.engine.settings import Training
     from cl_lightning.evaluation.card import card_of
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.report.loggers import close_loggers, open_loggers
     from cl_lightning.report.results import write_results
 
-    plain: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
-    check_keys(plain, [field.name for field in fields(Training)], "trainer")
-    settings = Training(**plain)
+    trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    settings = Training(**trainer)
     torch.set_num_threads(settings.threads)
     stream = build_stream(cfg)
     if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
@@ -212,7 +212,6 @@ def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataM
     """A fresh network that learns the last task by itself, as Independent would: what T(S) of Veniat et al. 2021 compares with."""
     from cl_lightning.evaluation.evaluator import Evaluator
     from cl_lightning.learners import Finetune
-    from cl_lightning.selection.grid import OPTIMIZER_KEYS
 
     journal, last = phases.journal, len(stream) - 1
     points = [{key: value for key, value in point.items() if key in OPTIMIZER_KEYS} for point in build_learner(cfg, stream).grid]
@@ -250,15 +249,32 @@ def boundary(learner: Learner, phases: Phases, index: int, **witnessed: Any) -> 
     return saved
 
 
+def check_targets(cfg: DictConfig) -> None:
+    """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images are decoded."""
+    from cl_lightning.report.loggers import logger_of
+
+    learner_of(cfg)
+    stream_of(cfg)
+    backbone_of(cfg)
+    logger_of(cfg.logger)
+
+
 def build_stream(cfg: DictConfig) -> Stream:
     """The stream; the images of its sources are decoded now if this machine never did."""
+    make, sources = stream_of(cfg), build_sources(cfg)
+    return make(images=sources[str(cfg.stream.source)]) if "source" in cfg.stream else make(sources=sources)
+
+
+def stream_of(cfg: DictConfig) -> partial:
+    """The recipe, waiting for images."""
     from cl_lightning.data.show import Show
 
-    sources = build_sources(cfg)
-    shown: Any = OmegaConf.to_container(cfg.stream.show, resolve=True) if "show" in cfg.stream else {}
-    check_keys(shown, [field.name for field in fields(Show)], "stream.show")
-    make, show = partial_of(cfg.stream, "stream", "name", "source", "show"), Show(**shown)
-    return make(images=sources[cfg.stream.source], show=show) if "source" in cfg.stream else make(sources=sources, show=show)
+    keys: Any = OmegaConf.to_container(cfg.stream, resolve=True)
+    shown = keys.get("show", {})
+    check(Show, shown, "stream.show")
+    of_recipe = {key: value for key, value in keys.items() if key not in ("name", "source", "show")}
+    make = resolve_target(of_recipe, "stream", "show", "images" if "source" in keys else "sources")
+    return partial(make, show=Show(**shown))
 
 
 def build_sources(cfg: DictConfig) -> Sources:
@@ -267,7 +283,7 @@ def build_sources(cfg: DictConfig) -> Sources:
     from cl_lightning.data.sources import Sources
 
     def opened(name: str) -> Images:
-        return open_images(name, partial_of(cfg.data.sources[name], f"data.sources.{name}")(), cfg.cache)
+        return open_images(name, resolve_target(cfg.data.sources[name], f"data.sources.{name}")(), cfg.cache)
 
     known = {str(name): classes_of(cfg.data.sources[name]) for name in cfg.data.sources}
     return Sources(known, opened, cfg.data.get("substitute") or {})
@@ -286,22 +302,34 @@ def classes_of(source: DictConfig) -> tuple[str, ...] | None:
 
 def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     """The learner, with the networks that it may build and the grid that it may choose from."""
+    return learner_of(cfg)(build=builder(cfg, stream), head=stream.head)
+
+
+def learner_of(cfg: DictConfig) -> partial:
+    """The learner with its grid and seed, waiting for networks and outputs."""
     from cl_lightning.learners.base import Learner
     from cl_lightning.selection.grid import check_grid, grid_points
 
-    learner: Any = partial_of(cfg.learner, "learner", "name").func
-    if not (isinstance(learner, type) and issubclass(learner, Learner)):
+    keys: Any = OmegaConf.to_container(cfg.learner, resolve=True)
+    keys.pop("name", None)
+    make = resolve_target(keys, "learner", "build", "head", "grid", "seed")
+    if not (isinstance(make.func, type) and issubclass(make.func, Learner)):
         raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
     grid = settled(cfg)["selection"]["grid"]
-    check_grid(grid, learner.tunes, learner.__name__)
+    check_grid(grid, make.func)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
-    return partial_of(cfg.learner, "learner", "name")(build=builder(cfg, stream), head=stream.head, grid=grid_points(grid), seed=cfg.seed)
+    return partial(make, grid=grid_points(grid), seed=cfg.seed)
+
+
+def backbone_of(cfg: DictConfig) -> partial:
+    """The network, waiting for the images' shape and the outputs."""
+    return resolve_target(cfg.backbone, "backbone", "input_shape", "head")
 
 
 def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
     """Makes networks for the stream's images and outputs."""
-    return partial(partial_of(cfg.backbone, "backbone"), input_shape=stream.shape)
+    return partial(backbone_of(cfg), input_shape=stream.shape)
 
 
 def named_callbacks(cfg: DictConfig) -> list[str]:
@@ -313,47 +341,8 @@ def build_callbacks(cfg: DictConfig, forecast: Forecast) -> list:
     """The user's, and what keeps him informed."""
     from cl_lightning.engine.progress import ProgressDisplay
 
-    own = [partial_of(callback, "trainer.callbacks")() for callback in cfg.trainer.callbacks]
+    own = [resolve_target(callback, f"trainer.callbacks[{i}]")() for i, callback in enumerate(cfg.trainer.callbacks)]
     return [*own, *([ProgressDisplay(), forecast] if cfg.progress else [])]
-
-
-def partial_of(node: DictConfig, path: str, *but: str) -> Any:
-    """What ``_target_`` names, waiting to be called with the rest: so that it raises its own errors, and gets objects as they are."""
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
-
-    plain: Any = OmegaConf.to_container(node, resolve=True)
-    try:
-        made = instantiate({key: value for key, value in plain.items() if key not in but}, _partial_=True, _convert_="all")
-    except InstantiationException as reason:
-        raise Refusal(
-            f"{path}._target_={plain.get('_target_')} cannot be imported: {str(reason.__cause__ or reason).splitlines()[0]}\n"
-            "Check its spelling, and run the command where Python finds the module (python -m adds the current folder)."
-        ) from reason
-    known = accepted(made.func)
-    if known is not None:
-        check_keys(made.keywords, list(known), path)
-        for name in sorted(name for name, required in known.items() if required and name not in (*made.keywords, *HANDED)):
-            raise Refusal(f"{path}.{name} is missing: {plain['_target_']} cannot do without it.")
-    return made
-
-
-HANDED = ("images", "sources", "show", "input_shape", "head", "build", "grid", "seed", "folder", "run")  # by this program
-
-
-def accepted(function: Any) -> dict[str, bool] | None:
-    """The keyword arguments of a function or class, its bases' included, and which it requires; None where it takes any."""
-    names: dict[str, bool] = {}
-    for each in function.__mro__ if isinstance(function, type) else (function,):
-        own = each.__dict__.get("__init__") if isinstance(function, type) else each
-        if own is None:
-            continue
-        parameters = inspect.signature(own).parameters.values()
-        named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
-        names = {p.name: p.default is p.empty for p in named} | names
-        if not any(p.kind == p.VAR_KEYWORD for p in parameters):
-            return names
-    return None
 
 
 def device_of(settings: Training) -> Any:

@@ -13,8 +13,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 import cl_lightning
-from cl_lightning.engine.settings import Training
-from cl_lightning.selection.grid import OPTIMIZER_KEYS, searched
 
 IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task", "tuned")
 
@@ -89,11 +87,14 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
 
 def settled(cfg: DictConfig) -> dict[str, Any]:
     """The configuration, resolved, with what is trained in the place of each null: the grid that is searched, the trainer's own values."""
+    from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters
+    from cl_lightning.selection.grid import searched
+
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
     plain["selection"] = {"grid": searched(plain["selection"], plain["trainer"])}
     for key in OPTIMIZER_KEYS:
         if plain["trainer"].get(key) is None:
-            plain["trainer"][key] = getattr(Training, key)
+            plain["trainer"][key] = getattr(Hyperparameters, key)
     return plain
 
 
@@ -126,10 +127,10 @@ def content_of(file: Path) -> str:
 def files_of(source: DictConfig) -> list[list]:
     """A source's local files, by name and size, arrays by content: other data under the same name are another run."""
     if "file" in source:
-        return [[Path(source.file).name, content_of(Path(source.file).expanduser())]]
+        return [[Path(str(source.file)).name, content_of(Path(str(source.file)).expanduser())]]
     if "folder" not in source or (source.get("root") is None and "repository" in source):
         return []
-    folder = Path(source.get("root") or ".").expanduser() / source.folder
+    folder = Path(str(source.get("root") or ".")).expanduser() / str(source.folder)
     return [[str(file.relative_to(folder)), file.stat().st_size] for file in sorted(folder.rglob("*")) if file.suffix.lower() in DATA_FILES]
 
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from cl_lightning.runs import conf_dir, run_folder
+from cl_lightning.config import compose_config
+from cl_lightning.runs import run_folder
 
 PLAIN = ("learner=finetune", "stream=split")  # what tests build on, whatever the program runs when told nothing
 SMALL = (
@@ -22,8 +22,7 @@ SMALL = (
 
 def configure(*overrides: str) -> DictConfig:
     plain = () if any(override.startswith("+experiment") for override in overrides) else PLAIN
-    with initialize_config_dir(conf_dir(), version_base="1.3"):
-        return compose("config", [*plain, *overrides])
+    return compose_config(*plain, *overrides)
 
 
 def run(outputs: Path, *overrides: str, small: bool = True) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 import torch.nn as nn
 
 from cl_lightning.data.streams import FIRST_TASKS, PERMUTED_TASKS
-from cl_lightning.data.task import HEAD_MODES
+from cl_lightning.data.task import HeadMode
 from cl_lightning.errors import Refusal
 from cl_lightning.experiment import build_learner, build_stream
 from cl_lightning.randomness import seed_of
@@ -129,7 +130,7 @@ def test_the_published_multimodal_network_has_the_weights_that_pytorch_draws_und
 
 
 SENSIBLE = [
-    *(("shared", head) for head in HEAD_MODES),
+    *(("shared", head) for head in get_args(HeadMode)),
     ("per_task", "multi_train_test"),
     ("per_task", "domain"),
 ]  # test_experiment has the rest
@@ -198,7 +199,7 @@ def test_every_stream_is_learned(stream: str, learner: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_data_set_can_be_split_permuted_and_learned_in_two_tasks(source: str) -> None:
     some = [f"stream.source={source}", "stream.n_train=30", "stream.n_val=10", *FEW_IMAGES]
-    for head in HEAD_MODES:
+    for head in get_args(HeadMode):
         s = build_stream(configure("stream=split", f"stream.head={head}", "stream.balanced=true", *some))
         assert s.task(1).train.y.bincount()[list(s.head.owned[1])].tolist() == [15, 15]
     for head in ("domain", "single"):

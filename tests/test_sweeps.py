@@ -53,7 +53,7 @@ def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(la
     head, *failed = done.stderr.splitlines()[-3:]
     assert head == "2 of 4 jobs failed. The same command again does only what is missing."
     assert failed[0].startswith("  trainer.lr=1e+30: All candidates of task 0 were dropped")
-    assert failed[1].startswith("  trainer.lr=-1: trainer.lr=-1 must be a positive number")
+    assert failed[1].startswith("  trainer.lr=-1: trainer.lr=-1 must be a number above 0, or null.")
     # ---- again
     there, lost = made(tmp_path)[0.1], made(tmp_path)[0.2]
     before = there.stat().st_mtime_ns, (there.parent / "journal.jsonl").stat().st_mtime_ns
@@ -78,7 +78,7 @@ def test_a_sweep_in_which_nothing_failed_says_nothing_and_ends_with_0(tmp_path: 
 def test_a_single_run_is_refused_by_its_sentence_alone(tmp_path: Path) -> None:
     done = command(*QUICK, f"outputs={tmp_path}", "trainer.lr=-1", check=False)
     assert done.returncode == 2
-    assert done.stderr == "trainer.lr=-1 must be a positive number, or null (the grid's, else 0.001).\n"
+    assert done.stderr == "trainer.lr=-1 must be a number above 0, or null.\n"
 
 
 def made_again_alone(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

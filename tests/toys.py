@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn as nn
+import yaml
 
 from cl_lightning.backbones import MLP
 from cl_lightning.data.cache import Images, Pool
@@ -26,6 +27,7 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
 from cl_lightning.learners import Candidate, Finetune, Learner, Phase
 from cl_lightning.protocol import Grants
+from cl_lightning.runs import conf_dir
 
 SHAPE = (1, 6, 6)
 
@@ -50,8 +52,16 @@ def builder(s: Stream, sizes: Sequence[int] = (16, 16), **options: Any) -> Calla
     return partial(MLP, input_shape=s.shape, head=s.head, sizes=sizes, **options)
 
 
+DEFAULT = yaml.safe_load((Path(conf_dir()) / "trainer" / "default.yaml").read_text())
+
+
+def one_epoch(**options: Any) -> Training:
+    """trainer=default, but one epoch without early stopping."""
+    return Training(**{**DEFAULT, "max_epochs": 1, "patience": None, **options})
+
+
 def training(**options: Any) -> Training:
-    return Training(**{"max_epochs": 3, "batch_size": 10, "lr": 0.01, **options})
+    return one_epoch(**{"max_epochs": 3, "batch_size": 10, "lr": 0.01, **options})
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, pairwise
+from typing import Literal
 
 import torch
 import torch.nn as nn
@@ -12,6 +13,8 @@ import torch.nn as nn
 from cl_lightning.backbones.initialisers import INITIALISERS, Layer, initialise
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
+
+Layers = Literal["shared", "per_task"]
 
 
 class Backbone(nn.Module):
@@ -119,10 +122,8 @@ def called(module: nn.Module, h: torch.Tensor, task: torch.Tensor | int | None) 
     return module(h, task) if isinstance(module, ByTask) else module(h)
 
 
-def output_layer(features: int, head: Head, heads: str) -> nn.Module:
+def output_layer(features: int, head: Head, heads: Layers) -> nn.Module:
     """The head of a network: one layer for all outputs, or one a task for its own."""
-    if heads not in ("shared", "per_task"):
-        raise Refusal(f"backbone.heads={heads} must be shared or per_task.")
     if heads == "per_task" and head.mode in ("single", "multi_test"):
         raise Refusal(
             f"backbone.heads=per_task keeps the outputs of other tasks out of the loss, but stream.head={head.mode} has them in it. "
@@ -138,9 +139,3 @@ def divided(sizes: Sequence[int], tasks: int, key: str = "") -> list[int]:
         advice = f"Make them wider with backbone.{key}, or take fewer tasks." if key else "Take fewer tasks, or another backbone."
         raise Refusal(f"Layers of {', '.join(map(str, sizes))} units divided among {tasks} tasks are left without units. {advice}")
     return narrow
-
-
-def check_rates(key: str, rates: Sequence[float]) -> None:
-    for rate in rates:
-        if not 0 <= rate < 1:
-            raise Refusal(f"backbone.{key}={rate} must lie in [0, 1).")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch.nn as nn
+from pydantic import Field
 
-from cl_lightning.backbones.base import Backbone, check_rates, divided, output_layer
+from cl_lightning.backbones.base import Backbone, Layers, divided, output_layer
 from cl_lightning.backbones.initialisers import tenth_unbiased
+from cl_lightning.checking import Count, Positive, Rate
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 
@@ -23,15 +26,12 @@ class AlexNet(Backbone):
         self,
         input_shape: Sequence[int],
         head: Head,
-        dropouts: Sequence[float] = (0.2, 0.2, 0.5, 0.5, 0.5),
-        widen: float = 1.0,
-        heads: str = "shared",
-        channels_last: bool = False,
-        divide_by: int = 1,
+        dropouts: Annotated[Sequence[Rate], Field(min_length=5, max_length=5)] = (0.2, 0.2, 0.5, 0.5, 0.5),
+        widen: Positive = 1.0,
+        heads: Layers = "shared",
+        channels_last: bool = True,
+        divide_by: Count = 1,
     ) -> None:
-        if len(dropouts) != 5:
-            raise Refusal(f"backbone.dropouts={list(dropouts)} must be five rates: of three convolutions and two linear layers.")
-        check_rates("dropouts", dropouts)
         widths = divided([int(widen * width) for width in (64, 128, 256, 2048, 2048)], divide_by, "widen")
         channels, *size = input_shape
         trunk: OrderedDict[str, nn.Module] = OrderedDict()
@@ -62,12 +62,11 @@ class CONV(Backbone):
         self,
         input_shape: Sequence[int],
         head: Head,
-        dropout: float = 0.0,
-        heads: str = "shared",
-        channels_last: bool = False,
-        divide_by: int = 1,
+        dropout: Rate = 0.0,
+        heads: Layers = "shared",
+        channels_last: bool = True,
+        divide_by: Count = 1,
     ) -> None:
-        check_rates("dropout", [dropout])
         first, second, units = divided((32, 64, 1024), divide_by)
         channels, *size = input_shape
         height, width = (-(-pixels // 4) for pixels in size)  # halved twice, rounded up

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch.nn as nn
 
-from cl_lightning.errors import Refusal, nearest
-
 Layer = nn.Linear | nn.Conv2d
+Init = Literal["torch", "torch_unbiased", "glorot", "fan_in", "tenth"]
 
 
 def initialise(network: nn.Module, initialiser: Callable[[Layer], None]) -> None:
     """Give all its layers the weights and biases with which they begin."""
     for layer in (module for module in network.modules() if isinstance(module, Layer)):
         initialiser(layer)
-
-
-def initialiser(name: str) -> Callable[[Layer], None]:
-    if name not in INITIALISERS:
-        raise Refusal(f"backbone.init={name} is not known.{nearest(name, INITIALISERS)}")
-    return INITIALISERS[name]
 
 
 def glorot(layer: Layer) -> None:
@@ -68,7 +62,7 @@ def zero_bias(layer: Layer) -> None:
         nn.init.zeros_(layer.bias)
 
 
-INITIALISERS: dict[str, Callable[[Layer], None]] = {
+INITIALISERS: dict[Init, Callable[[Layer], None]] = {
     "torch": lambda layer: None,
     "torch_unbiased": torch_unbiased,
     "glorot": glorot,

@@ -9,8 +9,9 @@ from itertools import pairwise
 import torch
 import torch.nn as nn
 
-from cl_lightning.backbones.base import Backbone, TaskInputs, check_rates, divided, output_layer
-from cl_lightning.backbones.initialisers import initialiser
+from cl_lightning.backbones.base import Backbone, Layers, TaskInputs, divided, output_layer
+from cl_lightning.backbones.initialisers import INITIALISERS, Init
+from cl_lightning.checking import Count, Rate
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 
@@ -25,19 +26,16 @@ class MLP(Backbone):
         self,
         input_shape: Sequence[int],
         head: Head,
-        sizes: Sequence[int],
-        dropout: float = 0.0,
-        heads: str = "shared",
-        init: str = "torch",
-        inputs: str = "shared",
-        divide_by: int = 1,
-        input_dropout: float = 0.0,
+        sizes: Sequence[Count],
+        dropout: Rate = 0.0,
+        heads: Layers = "shared",
+        init: Init = "torch",
+        inputs: Layers = "shared",
+        divide_by: Count = 1,
+        input_dropout: Rate = 0.0,
     ) -> None:
-        if inputs not in ("shared", "per_task") or (inputs == "per_task" and not sizes):
-            raise Refusal(f"backbone.inputs={inputs} must be shared, or per_task with at least one of backbone.sizes.")
-        check_rates("dropout", [dropout])
-        check_rates("input_dropout", [input_dropout])
-        weights = initialiser(init)
+        if inputs == "per_task" and not sizes:
+            raise Refusal("backbone.inputs=per_task makes a first hidden layer a task. Give at least one of backbone.sizes.")
         pixels = torch.Size(input_shape).numel()
         widths = [pixels, *(self.units * size for size in divided(sizes, divide_by, "sizes"))]
         trunk: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
@@ -51,7 +49,7 @@ class MLP(Backbone):
         if inputs == "per_task":
             trunk["linear1"] = TaskInputs(pixels, widths[1], len(head.owned))
         starts = [*(f"linear{i}" for i in range(1, len(widths))), "head"]
-        super().__init__(trunk, output_layer(widths[-1], head, heads), starts, weights)
+        super().__init__(trunk, output_layer(widths[-1], head, heads), starts, INITIALISERS[init])
 
 
 class WinnersTakeAll(nn.Module):

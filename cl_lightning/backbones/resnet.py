@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.backbones.base import Backbone, divided, output_layer
+from cl_lightning.backbones.base import Backbone, Layers, divided, output_layer
+from cl_lightning.checking import Count
 from cl_lightning.data.task import Head
-from cl_lightning.errors import Refusal
 
 STRIDES = (1, 1, 2, 1, 2, 1, 2, 1)  # of the eight blocks
 
-STARTS = {  # number of modules -> the parts with which they begin
+Modules = Literal[3, 6, 7, 10]
+
+STARTS: dict[Modules, tuple[str, ...]] = {  # number of modules -> the parts with which they begin
     3: ("stem", "block3", "block7"),
     6: ("stem", "block1", "block3", "block5", "block7", "head"),
     7: ("stem", "block1", "block3", "block5", "block7", "block8", "head"),
@@ -35,14 +38,12 @@ class ResNet(Backbone):
         self,
         input_shape: Sequence[int],
         head: Head,
-        width: int = 64,
-        modules: int = 7,
-        heads: str = "shared",
-        channels_last: bool = False,
-        divide_by: int = 1,
+        width: Count = 64,
+        modules: Modules = 7,
+        heads: Layers = "shared",
+        channels_last: bool = True,
+        divide_by: Count = 1,
     ) -> None:
-        if modules not in STARTS:
-            raise Refusal(f"backbone.modules={modules} must be one of {', '.join(map(str, STARTS))}.")
         widths = divided([width], divide_by, "width") * len(STRIDES)
         super().__init__(trunk(input_shape[0], widths), output_layer(widths[-1], head, heads), STARTS[modules], channels_last=channels_last)
 
@@ -57,10 +58,10 @@ class ResNet18(Backbone):
         self,
         input_shape: Sequence[int],
         head: Head,
-        width: int = 20,
-        heads: str = "shared",
-        channels_last: bool = False,
-        divide_by: int = 1,
+        width: Count = 20,
+        heads: Layers = "shared",
+        channels_last: bool = True,
+        divide_by: Count = 1,
     ) -> None:
         (narrow,) = divided([width], divide_by, "width")
         widths = [narrow * factor for factor in (1, 1, 2, 2, 4, 4, 8, 8)]

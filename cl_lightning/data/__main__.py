@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from cl_lightning.errors import Refusal, nearest, sentence
 from cl_lightning.runs import conf_dir
@@ -54,31 +54,27 @@ class Parser(argparse.ArgumentParser):
 
 
 def configured(overrides: list[str]) -> DictConfig:
-    """The configuration that a run with these arguments has."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
+    """The configuration that a run with these arguments has, all its sources checked."""
+    from cl_lightning.checking import resolve_target
     from cl_lightning.command import explained
-    from cl_lightning.ranges import check
+    from cl_lightning.config import check_config, compose_config
 
     try:
-        GlobalHydra.instance().clear()
-        with initialize_config_dir(conf_dir(), version_base="1.3"):
-            cfg = compose("config", overrides)
-        plain = OmegaConf.to_container(cfg, resolve=True)
+        cfg = compose_config(*overrides)
+        check_config(cfg)
     except Exception as error:
         raise explained(error) from error
-    assert isinstance(plain, dict)
-    check({str(key): value for key, value in plain.items()})
+    for name, source in cfg.data.sources.items():
+        resolve_target(source, f"data.sources.{name}")
     return cfg
 
 
 def source_of(cfg: DictConfig, name: str) -> Any:
-    from cl_lightning.experiment import partial_of
+    from cl_lightning.checking import resolve_target
 
     if name not in cfg.data.sources:
         raise Refusal(f"There is no source {name!r} here.{nearest(name, cfg.data.sources)} (data=real has others than data=synthetic.)")
-    return partial_of(cfg.data.sources[name], f"data.sources.{name}")()
+    return resolve_target(cfg.data.sources[name], f"data.sources.{name}")()
 
 
 def list_sources(names: list[str], overrides: list[str], out: Path | None) -> int:

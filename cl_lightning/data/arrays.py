@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cl_lightning.checking import Text
 from cl_lightning.errors import Refusal
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
@@ -23,10 +24,10 @@ class Arrays:
     with one or three channels; labels are class numbers. Without ``classes``, classes are named by their numbers.
     """
 
-    file: str
-    classes: tuple[str, ...] = ()
-    licence: str | None = None
-    citation: str | None = None
+    file: Text
+    classes: tuple[Text, ...] = ()
+    licence: Text | None = None
+    citation: Text | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes) or self.numbered())

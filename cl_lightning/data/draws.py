@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
 
-SHORTAGES = ("error", "shrink")
+Shortage = Literal["error", "shrink"]
+Part = Annotated[float, Field(gt=0, le=1)]  # something of all there is
 
 
 @dataclass(frozen=True)
@@ -32,21 +35,13 @@ class Sizes:
     n_val: int
     n_test: int | None
     balanced: bool = False  # as many of each class
-    on_shortage: str = "error"  # shrink: take what there is, and say so in the results
+    on_shortage: Shortage = "error"  # shrink: take what there is, and say so in the results
     held_out: int | None = None  # images a class that only validation draws from, the same for all tasks and seeds; None: no such pool
     test_per_class: int | None = None  # at most so many, where n_test is None
     asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
-    test_share: float | None = None  # this part of each class's test images: keeps the proportions of classes and of tasks
+    test_share: Part | None = None  # this part of each class's test images: keeps the proportions of classes and of tasks
 
     def __post_init__(self) -> None:
-        if self.on_shortage not in SHORTAGES:
-            raise Refusal(f"stream.on_shortage={self.on_shortage} must be one of {', '.join(SHORTAGES)}.")
-        if self.n_val < 0 or (self.n_train is not None and self.n_train < 1):
-            raise Refusal(f"stream.n_train={self.n_train} must be at least 1 (null: all), stream.n_val={self.n_val} at least 0.")
-        if self.n_test is not None and self.n_test < 1:
-            raise Refusal(f"stream.n_test={self.n_test} must lie between 1 and the examples there are (null: all).")
-        if self.test_share is not None and not 0 < self.test_share <= 1:
-            raise Refusal(f"stream.test_share={self.test_share} must be greater than 0 and at most 1 (null: all).")
         if self.test_share is not None and self.n_test is not None:
             raise Refusal(
                 f"{self.asked_by.format('n_test')}={self.n_test} is a number of test examples, and stream.test_share={self.test_share} a "

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
+from cl_lightning.checking import Count, Fulfils, Names, Text
 from cl_lightning.errors import Refusal
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 SPLITS = {"train": ("train",), "test": ("test",)}
+LISTS = "a mapping of train and test to lists of names"
+Splits = Annotated[Mapping[str, Names], Fulfils(lambda splits: set(splits) == set(SPLITS), LISTS)]
 
 
 @dataclass(frozen=True)
@@ -21,13 +25,13 @@ class ImageFolder:
     ``splits`` names the folders that make up train and test. ``licence`` and ``citation`` are for ``python -m cl_lightning.data list``.
     """
 
-    folder: str
-    root: str | None = None
-    classes: tuple[str, ...] = ()
-    side: int | None = None
-    splits: Mapping[str, Sequence[str]] | None = None
-    licence: str | None = None
-    citation: str | None = None
+    folder: Text
+    root: Text | None = None
+    classes: tuple[Text, ...] = ()
+    side: Count | None = None
+    splits: Splits | None = None
+    licence: Text | None = None
+    citation: Text | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes or self.found()))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from cl_lightning.data.folder import SPLITS, ImageFolder
+from cl_lightning.checking import Count, Fulfils, Names, Size, Text
+from cl_lightning.data.folder import SPLITS, ImageFolder, Splits
 from cl_lightning.errors import Refusal
+
+NUMBERS = "a mapping of train and test to numbers of images, or null"
+Counts = Annotated[Mapping[str, Size | None], Fulfils(lambda counts: set(counts) == set(SPLITS), NUMBERS)]
 
 
 @dataclass(frozen=True)
@@ -25,19 +29,19 @@ class ParquetImages:
     make up train and test. ``counts``, ``licence``, ``citation`` and ``tried`` are for ``python -m cl_lightning.data``.
     """
 
-    folder: str
-    repository: str | None
-    revision: str
-    image: str | Sequence[str]
-    label: str | Sequence[str]
-    classes: tuple[str, ...]
-    root: str | None = None
-    config: str | None = None
-    side: int | None = None
-    splits: Mapping[str, Sequence[str]] | None = None
-    counts: Mapping[str, int | None] | None = None
-    licence: str | None = None
-    citation: str | None = None
+    folder: Text
+    repository: Text | None
+    revision: Text
+    image: Text | Names
+    label: Text | Names
+    classes: Names
+    root: Text | None = None
+    config: Text | None = None
+    side: Count | None = None
+    splits: Splits | None = None
+    counts: Counts | None = None
+    licence: Text | None = None
+    citation: Text | None = None
     tried: bool = False
 
     @property

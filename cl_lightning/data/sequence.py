@@ -7,50 +7,40 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 
+from cl_lightning.checking import Count, Names, Share, Size, Text, check_arguments
 from cl_lightning.data.cache import Images
-from cl_lightning.data.draws import Sizes, none_empty
+from cl_lightning.data.draws import Part, Shortage, Sizes, none_empty
 from cl_lightning.data.show import PLAIN, Show
 from cl_lightning.data.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
-from cl_lightning.data.streams import at_least_one, turned
-from cl_lightning.data.task import Head
+from cl_lightning.data.streams import turned
+from cl_lightning.data.task import Head, HeadMode
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
-from cl_lightning.ranges import NUMBER, SWITCH, TEXT, check_keys, each, null, one_of, whole, written
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255))  # of backgrounds
-LABELS = ("keep", "shift", "permute")
-LISTED = {
-    "source": TEXT,
-    "classes": one_of("all") | whole(1) | each(TEXT | whole(0), least=1),
-    "like": whole(0) | null("classes of its own"),
-    "labels": one_of(*LABELS),
-    "n_train": whole(1) | null("all"),
-    "n_val": whole(0) | null("the stream's"),
-    "n_test": whole(1) | null("all"),
-    "colour": whole(0) | each(whole(0), least=3) | null("as it is"),
-    "permute": SWITCH,
-    "rotate": NUMBER,
-}
+Classes = Annotated[Sequence[Text | Size], Field(min_length=1)]
+Level = Annotated[int, Field(ge=0, le=255)]
+Colour = Annotated[Sequence[Level], Field(min_length=3, max_length=3, description="[red, green, blue], each 0 to 255")]
+Pair = Annotated[Sequence[Count], Field(min_length=2, max_length=2)]
 
 
 @dataclass(frozen=True)
 class Listed:
     """One task of a sequence, as it is asked for. Sizes are totals over its classes; None: all there are."""
 
-    source: str
-    classes: int | str | Sequence[str | int] = "all"  # all, in their own order | how many, drawn in random order | which
-    like: int | None = None  # the classes and their order of this earlier task (counted from 0)
-    labels: str = "keep"  # shift: label j becomes j + 1, the last one 0 | permute: in another random order
-    n_train: int | None = None
-    n_val: int | None = None  # None: the stream's
-    n_test: int | None = None
-    colour: int | Sequence[int] | None = (
-        None  # of the background: red, green, blue of 0 to 255, or the first, second, third of three drawn ones
-    )
+    source: Text
+    classes: Literal["all"] | Count | Classes = "all"  # all, in their own order | how many, drawn in random order | which
+    like: Size | None = None  # the classes and their order of this earlier task (counted from 0)
+    labels: Literal["keep", "shift", "permute"] = "keep"  # shift: j becomes j + 1, the last one 0 | permute: at random
+    n_train: Count | None = None
+    n_val: Size | None = None  # None: the stream's
+    n_test: Count | None = None
+    colour: Literal[0, 1, 2] | Colour | None = None  # of the background: one of three drawn ones, or which
     permute: bool = False  # a permutation of the pixels of its own
     rotate: float = 0.0  # degrees, counter-clockwise
     asked_by: str = "stream.{}"  # how a user calls its sizes
@@ -65,27 +55,22 @@ class Listed:
 
 
 def listed(entry: Mapping[str, Any], index: int) -> Listed:
-    check_keys(entry, list(LISTED), f"stream.tasks[{index}]")
-    for key in entry:
-        if not LISTED[key].holds(entry[key]):
-            raise Refusal(f"stream.tasks[{index}].{key}={written(entry[key])} must be {LISTED[key].words}.")
-    if "source" not in entry:
-        raise Refusal(f"stream.tasks[{index}].source is missing. Name one of data.sources.")
+    check_arguments(Listed, entry, f"stream.tasks[{index}]", ["asked_by"])
     return Listed(**entry, asked_by=f"stream.tasks[{index}].{{}}")
 
 
 @recipe
 def sequence(
     sources: Mapping[str, Images],
-    seed: int,
-    tasks: Sequence[Mapping[str, Any]],
-    head: str = "multi_train_test",
-    n_val: int = 0,
-    test_per_class: int | None = None,
-    held_out: Mapping[str, int] | None = None,
+    seed: Size,
+    tasks: Annotated[Sequence[Mapping[str, Any]], Field(min_length=1)],
+    head: HeadMode = "multi_train_test",
+    n_val: Size = 0,
+    test_per_class: Count | None = 1000,
+    held_out: Mapping[str, Count] | None = None,
     balanced: bool = True,
-    on_shortage: str = "error",
-    test_share: float | None = None,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """Tasks in the order listed. Each draws afresh from its source, so that two tasks of one source may share images.
@@ -93,9 +78,6 @@ def sequence(
     ``held_out``: for each source, how many images a class are for validation alone, whatever the task and seed (as in the CTrL
     benchmark, Veniat et al. 2021); of sources that it does not name each task takes its own.
     """
-    if not isinstance(tasks, Sequence):
-        raise Refusal(f"stream.tasks={tasks} must be a list of tasks here, as in stream.tasks=[{{source: mnist}}, {{source: svhn}}].")
-    at_least_one(tasks=len(tasks))
     entries = [listed(entry, index) for index, entry in enumerate(tasks)]
     sizes = Sizes(None, n_val, None, balanced, on_shortage, test_per_class=test_per_class, test_share=test_share)
     for one in entries:  # what cannot be drawn is said before the first task is learned
@@ -106,19 +88,19 @@ def sequence(
 @recipe
 def long(
     sources: Mapping[str, Images],
-    seed: int,
-    tasks: int,
-    names: Sequence[str],
-    classes_per_task: int,
-    large: Sequence[int],
-    small: Sequence[int],
-    at_most: Mapping[str, Sequence[int]],
-    shares: Sequence[float],
-    head: str = "domain",
-    test_per_class: int | None = None,
-    held_out: Mapping[str, int] | None = None,
-    on_shortage: str = "error",
-    test_share: float | None = None,
+    seed: Size,
+    tasks: Count,
+    names: Names,
+    classes_per_task: Count,
+    large: Pair,
+    small: Pair,
+    at_most: Mapping[str, Pair],
+    shares: Annotated[Sequence[Share], Field(min_length=1)],
+    head: HeadMode,
+    test_per_class: Count | None,
+    held_out: Mapping[str, Count] | None,
+    on_shortage: Shortage,
+    test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The S_long generator of Veniat et al. 2021: for each task a source, some of its classes, and a size are drawn.
@@ -126,7 +108,6 @@ def long(
     ``large`` and ``small`` are sizes of training and validation; ``shares`` the probabilities of a large task in equal parts of the
     stream, three in the paper. The same class list may come again. A longer stream has other sizes, but the same tasks else.
     """
-    at_least_one(tasks=tasks)
 
     def entry(index: int) -> Listed:
         draws = rng(seed, "long", index, "entry")
@@ -146,7 +127,7 @@ def of_listed(
     seed: int,
     tasks: int,
     entry: Callable[[int], Listed],
-    head: str,
+    head: HeadMode,
     sizes: Sizes,
     held_out: Mapping[str, int],
     show: Show,
@@ -229,13 +210,6 @@ def chosen(images: Images, classes: int | str | Sequence[str | int], generator: 
 
 def background(colour: int | Sequence[int] | None, seed: int) -> tuple[int, int, int] | None:
     """Red, green and blue of a background; a number is one of the stream's three colours, in an order drawn for it."""
-    if colour is None:
-        return None
     if isinstance(colour, int):
-        if not 0 <= colour < len(COLOURS):
-            raise Refusal(f"stream.tasks.colour={colour} must be 0, 1 or 2, or red, green and blue of 0 to 255.")
         return COLOURS[torch.randperm(len(COLOURS), generator=rng(seed, "colours"))[colour]]
-    if len(colour) != 3 or not all(isinstance(part, int) and 0 <= part <= 255 for part in colour):
-        raise Refusal(f"stream.tasks.colour={list(colour)} must be red, green and blue of 0 to 255.")
-    red, green, blue = colour
-    return red, green, blue
+    return None if colour is None else (colour[0], colour[1], colour[2])

@@ -4,38 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 
+from cl_lightning.checking import Count, Fulfils, Size
 from cl_lightning.errors import Refusal
 
-FITS = ("scale", "pad")
 ROUNDING = 1e-3  # grey levels by which arithmetic may fall short of a whole one
 FLAT = 1e-3  # a channel that deviates less than this is taken for constant, and not blown up
+
+Fit = Literal["scale", "pad"]
+IMAGE = "[channels, height, width] with 1 or 3 channels"
+Shape = Annotated[Sequence[Count], Fulfils(lambda shape: len(shape) == 3 and shape[0] in (1, 3), IMAGE)]
+GREYS = "two numbers, of black and of white, the first the smaller"
+Values = Annotated[Sequence[float], Fulfils(lambda values: len(values) == 2 and values[0] < values[1], GREYS)]
 
 
 @dataclass(frozen=True)
 class Show:
     """The same for all images of a stream: ``stream.show``."""
 
-    shape: Sequence[int] | None = None  # channels, height, width; None: the source's own
-    fit: str = "scale"  # scale: bilinear, cut to whole grey levels | pad: black around the image
-    values: Sequence[float] = (0.0, 1.0)  # of black and of white
+    shape: Shape | None = None  # channels, height, width; None: the source's own
+    fit: Fit = "scale"  # scale: bilinear, cut to whole grey levels | pad: black around the image
+    values: Values = (0.0, 1.0)  # of black and of white
     normalise: bool = False  # each task by the mean and deviation of its own training images, a channel each
     flip: bool = False  # training images, half of them, left to right, anew each time
-    crop: int = 0  # training images: so many black pixels around, then a window of the old size, anew each time
-    val_copies: int = 0  # so many augmented copies of each validation image, made once
+    crop: Size = 0  # training images: so many black pixels around, then a window of the old size, anew each time
+    val_copies: Size = 0  # so many augmented copies of each validation image, made once
 
     def __post_init__(self) -> None:
-        if self.shape is not None and (len(self.shape) != 3 or self.shape[0] not in (1, 3) or min(self.shape) < 1):
-            raise Refusal(f"stream.show.shape={list(self.shape)} must be [channels, height, width], channels 1 or 3 (null: as they are).")
-        if self.fit not in FITS:
-            raise Refusal(f"stream.show.fit={self.fit} must be one of {', '.join(FITS)}.")
-        if len(self.values) != 2 or not self.values[0] < self.values[1]:
-            raise Refusal(f"stream.show.values={list(self.values)} must be two numbers, of black and of white, the first the smaller.")
-        if self.crop < 0 or self.val_copies < 0:
-            raise Refusal(f"stream.show.crop={self.crop} and .val_copies={self.val_copies} must be at least 0.")
         if self.val_copies and not self.augments:
             raise Refusal("stream.show.val_copies asks for augmented copies, but neither stream.show.flip nor .crop is set.")
 
@@ -62,7 +61,7 @@ class Show:
 PLAIN = Show()
 
 
-def formed(x: torch.Tensor, shape: tuple[int, int, int], fit: str) -> torch.Tensor:
+def formed(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tensor:
     """Bytes (n, channels, height, width) in another shape: scaled or padded, grey in three channels, colours as their luminance."""
     channels, height, width = shape
     if x.shape[1] == 3 and channels == 1:

@@ -8,43 +8,46 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from PIL import Image
 
+from cl_lightning.checking import Count, Fulfils, Size, Text
 from cl_lightning.data.cache import Images
-from cl_lightning.data.draws import Sizes, none_empty
+from cl_lightning.data.draws import Part, Shortage, Sizes, none_empty
 from cl_lightning.data.given import given, given_whole
 from cl_lightning.data.show import PLAIN, Show
 from cl_lightning.data.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
-from cl_lightning.data.task import Head
+from cl_lightning.data.task import Head, HeadMode
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
+
+Order = Literal["native", "frequency", "random"] | Sequence[Size]
 
 
 @recipe
 def permuted(
     images: Images,
-    seed: int,
-    tasks: int,
-    n_train: int | None,
-    n_val: int,
-    n_test: int | None,
-    head: str = "domain",
+    seed: Size,
+    tasks: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: HeadMode = "domain",
     first_identity: bool = False,
-    permutations: str | None = None,
-    order: str | None = None,
+    permutations: Text | None = None,
+    order: Text | None = None,
     balanced: bool = False,
-    on_shortage: str = "error",
-    test_share: float | None = None,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """All classes under one fixed permutation of the pixels a task; every task draws its own examples (Goodfellow et al. 2014).
 
     ``permutations`` (tasks x pixels; position i gets pixel p[i]) and ``order`` (tasks x examples, rows of the training set) are files.
     """
-    at_least_one(tasks=tasks)
     pixels = math.prod(shape_of(show, images))
     fixed = given_whole("permutations", permutations, pixels, tasks, pixels) if permutations else None
     if fixed is not None and any(len(row.unique()) < pixels for row in fixed):
@@ -63,18 +66,18 @@ def permuted(
 @recipe
 def rotated(
     images: Images,
-    seed: int,
-    tasks: int,
-    n_train: int | None,
-    n_val: int,
-    n_test: int | None,
-    head: str = "domain",
+    seed: Size,
+    tasks: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: HeadMode = "domain",
     degrees: float = 180.0,
-    angles: str | Sequence[float] | None = None,
-    order: str | None = None,
+    angles: Text | Sequence[float] | None = None,
+    order: Text | None = None,
     balanced: bool = False,
-    on_shortage: str = "error",
-    test_share: float | None = None,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """All classes turned by one fixed angle a task, drawn uniformly from the task's own part of 0 to ``degrees`` (Lopez-Paz and
@@ -82,11 +85,9 @@ def rotated(
 
     ``angles`` (tasks) is a file or a list; ``order`` as in ``permuted``.
     """
-    at_least_one(tasks=tasks)
     fixed: list[float] = []
     if angles is not None:
-        numbers = isinstance(angles, str) or all(isinstance(angle, int | float) and math.isfinite(angle) for angle in angles)
-        if not numbers or (not isinstance(angles, str) and len(angles) != tasks):
+        if not isinstance(angles, str) and len(angles) != tasks:
             raise Refusal(f"stream.angles={angles} must be {tasks} numbers, one a task, or a file.")
         fixed = given("angles", angles, tasks).tolist() if isinstance(angles, str) else list(angles)
 
@@ -118,7 +119,7 @@ def transformed(
     seed: int,
     tasks: int,
     sizes: Sizes,
-    head: str,
+    head: HeadMode,
     show: Show,
     name: Callable[[int], str],
     source_pixels: Callable[[int], torch.Tensor | None],
@@ -150,21 +151,20 @@ def transformed(
 @recipe
 def split(
     images: Images,
-    seed: int,
-    tasks: int,
-    classes_per_task: int,
-    n_train: int | None,
-    n_val: int,
-    n_test: int | None,
-    head: str,
-    class_order: str | Sequence[int] | None = None,
+    seed: Size,
+    tasks: Count,
+    classes_per_task: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: HeadMode,
+    class_order: Order = "native",
     balanced: bool = False,
-    on_shortage: str = "error",
-    test_share: float | None = None,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """Disjoint groups of classes. In a ``domain`` stream every task has outputs 0, 1, ..."""
-    at_least_one(tasks=tasks, classes_per_task=classes_per_task)
     order = ordered(images, class_order, seed)
     if tasks * classes_per_task > len(order):
         raise Refusal(
@@ -189,22 +189,24 @@ FIRST_TASKS = {
     "D9-1c": (0, 2, 3, 4, 5, 6, 7, 8, 9),
 }
 PERMUTED_TASKS = "DP10-10"
+KINDS = (*FIRST_TASKS, PERMUTED_TASKS)
+Kind = Annotated[str, Fulfils(lambda kind: kind in KINDS, f"one of {', '.join(KINDS)}")]
 
 
 @recipe
 def two_tasks(
     images: Images,
-    seed: int,
-    kind: str,
-    n_train: int | None,
-    n_val: int,
-    n_test: int | None,
-    head: str = "single",
-    class_order: str | Sequence[int] | None = None,
+    seed: Size,
+    kind: Kind,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: HeadMode = "single",
+    class_order: Order = "native",
     first_identity: bool = True,
     balanced: bool = False,
-    on_shortage: str = "error",
-    test_share: float | None = None,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
@@ -213,9 +215,6 @@ def two_tasks(
     as the text of 2018 has it, the first) under a permutation of the pixels. Of sources with more classes the first ten of
     ``class_order`` are taken: ``frequency`` is the papers' order for EMNIST, notMNIST and Fruits-360.
     """
-    kinds = (*FIRST_TASKS, PERMUTED_TASKS)
-    if kind not in kinds:
-        raise Refusal(f"stream.kind={kind} is not one of {', '.join(kinds)}.")
     order = ordered(images, class_order, seed)[:10]
     if len(order) < 10:
         raise Refusal(f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose another stream.source.")
@@ -231,7 +230,7 @@ def two_tasks(
     return transformed(kind, ten, seed, 2, sizes, head, show, lambda i: f"permutation {i}", source_pixels, permutes=True)
 
 
-def grouped(name: str, images: Images, seed: int, groups: Sequence[Sequence[int]], sizes: Sizes, head: str, show: Show) -> Stream:
+def grouped(name: str, images: Images, seed: int, groups: Sequence[Sequence[int]], sizes: Sizes, head: HeadMode, show: Show) -> Stream:
     """A task a group of classes; no class is in two."""
     none_empty(images, [c for group in groups for c in group])
     domain = head == "domain"
@@ -251,25 +250,19 @@ def grouped(name: str, images: Images, seed: int, groups: Sequence[Sequence[int]
     return Stream(name, (images,), Head(head, len(groups[0]) if domain else len(images.classes), owned), a_task, seed, show)
 
 
-def ordered(images: Images, class_order: str | Sequence[int] | None, seed: int) -> list[int]:
+def ordered(images: Images, class_order: Order, seed: int) -> list[int]:
     """Class numbers in the order in which tasks take them: the source's own, by number of training images, by chance, or as given."""
     known = range(len(images.classes))
-    if class_order is None or class_order == "native":
+    if class_order == "native":
         return list(known)
     if class_order == "frequency":
         counts = images.counts().tolist()
         return sorted(known, key=lambda c: -counts[c])
     if class_order == "random":
         return torch.randperm(len(known), generator=rng(seed, "class order")).tolist()
-    if isinstance(class_order, str) or len(set(class_order)) != len(class_order) or not set(class_order) <= set(known):
+    if len(set(class_order)) != len(class_order) or not set(class_order) <= set(known):
         raise Refusal(
             f"stream.class_order={class_order} must be native, frequency, random, or name classes 0 to {len(known) - 1} of {images.name}, "
             "each at most once."
         )
     return list(class_order)
-
-
-def at_least_one(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise Refusal(f"stream.{name}={count} must be at least 1.")

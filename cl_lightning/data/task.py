@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from cl_lightning.checking import check_value
 from cl_lightning.data.lease import Lease
-from cl_lightning.errors import Refusal
 from cl_lightning.protocol import ProtocolError
 from cl_lightning.randomness import Key, rng
 
-HEAD_MODES = ("single", "domain", "multi_test", "multi_train_test")
+HeadMode = Literal["single", "domain", "multi_test", "multi_train_test"]
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,12 @@ class Head:
     ============================  =====================  =======================
     """
 
-    mode: str
+    mode: HeadMode
     outputs: int
     owned: tuple[tuple[int, ...], ...]  # by task: the outputs that are its own
 
     def __post_init__(self) -> None:
-        if self.mode not in HEAD_MODES:
-            raise Refusal(f"stream.head={self.mode} is not a head mode. Choose one of {', '.join(HEAD_MODES)}.")
+        check_value(Head, "mode", self.mode, "stream.head")
 
     @property
     def masks_training(self) -> bool:

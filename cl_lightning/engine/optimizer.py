@@ -15,9 +15,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.learners.base import Candidate
 
 
-def make_optimizer(
-    candidates: Sequence[Candidate], settings: Training, kept: Mapping[str, Any], device: torch.device
-) -> Optimizer:
+def make_optimizer(candidates: Sequence[Candidate], settings: Training, kept: Mapping[str, Any], device: torch.device) -> Optimizer:
     """Adam or SGD. Candidates with equal hyper-parameters share a group: the same bits, fewer calls. ``kept`` are the moments of the
     last phase, where they are carried on."""
     merged: dict[str, dict] = {}
@@ -34,7 +32,7 @@ def make_optimizer(
     if settings.optimizer == "adam":
         optimizer = torch.optim.Adam(groups, **common)
     else:
-        optimizer = torch.optim.SGD(groups, momentum=settings.momentum, **common)
+        optimizer = torch.optim.SGD(groups, momentum=settings.momentum or 0.0, **common)
     begin_momentum(optimizer)
     carry_on(optimizer, candidates, kept)
     return optimizer
@@ -55,19 +53,13 @@ def carry_on(optimizer: Optimizer, candidates: Sequence[Candidate], kept: Mappin
         for name, p in network.named_parameters():
             if p.requires_grad and name in kept["moments"]:
                 state = kept["moments"][name].items()
-                optimizer.state[p] = {
-                    key: value.clone().to(p.device if value.dim() or fused else "cpu") for key, value in state
-                }
+                optimizer.state[p] = {key: value.clone().to(p.device if value.dim() or fused else "cpu") for key, value in state}
 
 
 def moments_of(optimizer: Optimizer, network: nn.Module) -> dict[str, dict[str, Tensor]]:
     """The optimizer's state for a network, by the names of its parameters."""
     state, named = optimizer.state, network.named_parameters()
-    return {
-        name: {key: value.clone() for key, value in state[p].items() if value is not None}
-        for name, p in named
-        if p in state
-    }
+    return {name: {key: value.clone() for key, value in state[p].items() if value is not None} for name, p in named if p in state}
 
 
 def weights_key(network: nn.Module) -> int:

@@ -3,58 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from cl_lightning.checking import Count, NotNegative, Positive, Rate, Size
 from cl_lightning.errors import Refusal
-from cl_lightning.ranges import check_value
-from cl_lightning.selection.grid import OPTIMIZER_KEYS
 
 LIGHTNINGS = ("profiler", "detect_anomaly", "deterministic", "benchmark")  # what may be passed on to its Trainer
 
 
-@dataclass(frozen=True)
-class Training:
-    """``conf/trainer/*.yaml`` describes every key. None for ``lr``, ``momentum`` or ``weight_decay`` means the value here."""
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """What an optimizer is given by the trainer or a grid; where neither has a value, the one here."""
 
-    max_epochs: int = 1
-    max_steps: int | None = None
-    single_pass: bool = False
-    batch_size: int = 64
-    eval_batch_size: int = 1000
-    optimizer: str = "adam"
-    lr: float = 1e-3
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    optimizer_state: str = "reset"
-    clip: float | None = None
-    patience: float | None = None
-    score_at: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 10)
-    score_every: int | None = None
-    block: int = 25
-    stack: bool = True
-    candidates_at_once: int | None = None
-    probe: str = "winner"
-    probe_every: int | None = None
-    probe_at: tuple[int, ...] = ()
-    probe_examples: int | None = None
-    evaluate: str = "all"
-    precision: str = "32"
-    accelerator: str = "cpu"
-    threads: int = 1
-    checkpoint_minutes: float = 5.0
-    log_every: int = 0
-    lightning: Mapping = field(default_factory=dict)
-    callbacks: Sequence = ()
+    lr: Positive = 1e-3
+    weight_decay: NotNegative = 0.0
+    momentum: Rate = 0.0
+
+
+OPTIMIZER_KEYS = tuple(field.name for field in fields(Hyperparameters))  # which the trainer and a grid may name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """``conf/trainer/*.yaml`` says what each key is for, and has the defaults. Null for ``lr``, ``momentum`` or
+    ``weight_decay`` becomes the value that ``Hyperparameters`` has."""
+
+    max_epochs: Count
+    max_steps: Count | None
+    single_pass: bool
+    batch_size: Count
+    eval_batch_size: Count
+    optimizer: Literal["adam", "sgd"]
+    lr: Positive | None
+    momentum: Rate | None
+    weight_decay: NotNegative | None
+    optimizer_state: Literal["reset", "carry"]
+    clip: Positive | None
+    patience: Annotated[float, Field(ge=1)] | None
+    score_at: Sequence[Size]
+    score_every: Count | None
+    block: Count
+    stack: bool
+    candidates_at_once: Count | None
+    probe: Literal["winner", "all"]
+    probe_every: Count | None
+    probe_at: Sequence[Size]
+    probe_examples: Count | None
+    evaluate: Literal["all", "seen", "final"]
+    precision: Literal[32, "32", "bf16-mixed"]  # 16-mixed would have one loss scaler for all candidates
+    accelerator: Literal["cpu", "gpu", "cuda", "mps", "auto"]
+    threads: Annotated[int, Field(ge=1, le=1024)]  # beyond, the operating system may refuse them and end the process
+    checkpoint_minutes: NotNegative
+    log_every: Size
+    lightning: Mapping[str, Any]
+    callbacks: Sequence[Mapping[str, Any]]
 
     def __post_init__(self) -> None:
         for key in OPTIMIZER_KEYS:
             if getattr(self, key) is None:
-                object.__setattr__(self, key, getattr(Training, key))
+                object.__setattr__(self, key, getattr(Hyperparameters, key))
         object.__setattr__(self, "precision", str(self.precision))
         object.__setattr__(self, "score_at", tuple(self.score_at))
         object.__setattr__(self, "probe_at", tuple(self.probe_at))
-        for key, value in vars(self).items():
-            check_value(f"trainer.{key}", value)
         if self.momentum and self.optimizer == "adam":
             raise Refusal("trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0.")
         if self.single_pass and self.patience is not None:

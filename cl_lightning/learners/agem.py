@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from cl_lightning.checking import Count
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.gradients import gradient, gradient_of, set_gradient
@@ -16,7 +17,7 @@ class AGEM(Learner):
     """GEM with one constraint (Chaudhry et al. 2019, equation 11): where the gradient g and that on a random batch of all memories, r,
     disagree, g - (g'r / r'r) r; else g. Examples of the batch are drawn uniformly over all that are stored."""
 
-    def __init__(self, *, memories: int = 256, reference_batch: int = 256, **base: Any) -> None:
+    def __init__(self, *, memories: Count = 256, reference_batch: Count = 256, **base: Any) -> None:
         super().__init__(**base)
         self.memories, self.reference_batch = memories, reference_batch
 

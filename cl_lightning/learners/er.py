@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from cl_lightning.checking import Size
 from cl_lightning.data.task import Batch, Task
-from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.memory import reservoir, ring_of_each_class
 from cl_lightning.randomness import rng
-
-POLICIES = ("reservoir", "ring")
 
 
 class ER(Learner):
@@ -22,10 +20,8 @@ class ER(Learner):
     ``reservoir`` stores ``size`` examples in all, ``ring`` the last ``size`` of each class of each task.
     """
 
-    def __init__(self, *, policy: str = "reservoir", size: int = 1000, **base: Any) -> None:
+    def __init__(self, *, policy: Literal["reservoir", "ring"] = "reservoir", size: Size = 1000, **base: Any) -> None:
         super().__init__(**base)
-        if policy not in POLICIES:
-            raise Refusal(f"learner.policy={policy} must be one of {', '.join(POLICIES)}.")
         self.policy, self.size = policy, size
 
     def extend(self, batch: Batch) -> Batch:

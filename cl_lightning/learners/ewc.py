@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from cl_lightning.checking import Count, NotNegative, Share
 from cl_lightning.data.task import Batch, Task
-from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner
-from cl_lightning.learners.fisher import KINDS, fisher
+from cl_lightning.learners.fisher import Labels, fisher
 from cl_lightning.learners.gradients import trained
-
-PENALTIES = ("separate", "huszar", "online")
 
 
 class EWC(Learner):
@@ -31,17 +29,14 @@ class EWC(Learner):
     def __init__(
         self,
         *,
-        strength: float = 100.0,
-        penalty: str = "separate",
-        fisher: str = "empirical",
-        examples: int | None = None,
-        gamma: float = 1.0,
+        strength: NotNegative = 100.0,
+        penalty: Literal["separate", "huszar", "online"] = "separate",
+        fisher: Labels = "empirical",
+        examples: Count | None = None,
+        gamma: Share = 1.0,
         **base: Any,
     ) -> None:
         super().__init__(**base)
-        for key, value, choices in (("penalty", penalty, PENALTIES), ("fisher", fisher, KINDS)):
-            if value not in choices:
-                raise Refusal(f"learner.{key}={value} must be one of {', '.join(choices)}.")
         self.strength, self.penalty, self.kind, self.examples = strength, penalty, fisher, examples
         self.gamma = gamma if penalty == "online" else 1.0
 

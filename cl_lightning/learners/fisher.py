@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 import torch.nn as nn
@@ -12,10 +13,10 @@ from torch import Tensor
 from cl_lightning.learners.gradients import trained
 from cl_lightning.metrics.flops import once_a_shape
 
-KINDS = ("exact", "sample", "empirical", "predicted", "batch_squared")
+Labels = Literal["exact", "sample", "empirical", "predicted", "batch_squared"]
 
 
-def fisher(network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind: str, at_once: int = 250) -> list[Tensor]:
+def fisher(network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind: Labels, at_once: int = 250) -> list[Tensor]:
     """F = mean over examples of E_label [(d log p(label | x) / d w)^2], one tensor a parameter.
 
     ``log_p`` gives log-probabilities (rows, outputs) of a slice of the examples, with the gradient's graph. Labels are, by ``kind``:
@@ -43,7 +44,7 @@ def fisher(network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind
     return total
 
 
-def labelled(log_p: Tensor, y: Tensor, kind: str) -> Iterator[tuple[Tensor, Tensor]]:
+def labelled(log_p: Tensor, y: Tensor, kind: Labels) -> Iterator[tuple[Tensor, Tensor]]:
     """Log-probabilities (rows,) of one label each, and the weight of each."""
     p = log_p.detach().exp()
     if kind == "exact":

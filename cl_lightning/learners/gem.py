@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from cl_lightning.checking import Count, NotNegative
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner
@@ -33,11 +34,15 @@ class GEM(Learner):
     ridge = 1e-3  # added to the diagonal of GG'
 
     def __init__(
-        self, *, memories: int = 256, total: int | None = None, margin: float = 0.5, memory_precision: str = "32", **base: Any
+        self,
+        *,
+        memories: Count = 256,
+        total: Count | None = None,
+        margin: NotNegative = 0.5,
+        memory_precision: Literal[32, "32", "bf16"] = 32,
+        **base: Any,
     ) -> None:
         super().__init__(**base)
-        if str(memory_precision) not in PRECISIONS:
-            raise Refusal(f"learner.memory_precision={memory_precision} must be one of {', '.join(PRECISIONS)}.")
         self.memories, self.total, self.margin = memories, total, margin
         self.precision = PRECISIONS[str(memory_precision)]
         self.rows = torch.empty(0)  # of the step at hand; not kept

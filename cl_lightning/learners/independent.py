@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn as nn
 
 from cl_lightning.data.task import Task
-from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs
 from cl_lightning.learners.built import Built
-
-STARTS = ("random", "clone")
 
 
 class Independent(Learner):
@@ -28,11 +25,8 @@ class Independent(Learner):
     frozen_predictions = True
     tunes = ("start",)
 
-    def __init__(self, *, start: str = "random", split_width: bool = False, **base: Any) -> None:
+    def __init__(self, *, start: Literal["random", "clone"] = "random", split_width: bool = False, **base: Any) -> None:
         super().__init__(**base)
-        for value in (start, *(point["start"] for point in self.grid if "start" in point)):
-            if value not in STARTS:
-                raise Refusal(f"start={value} must be one of {', '.join(STARTS)} (learner.start, selection.grid.start).")
         self.start, self.split_width = start, split_width
         self.network = None
         self.networks = Built(self.new_network)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Literal
 
 from cl_lightning.data.task import Split, Task
-from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases
-
-TRAINS = ("every_task", "last_task")
 
 
 class Joint(Learner):
@@ -21,10 +18,8 @@ class Joint(Learner):
 
     needs = Needs(past_data=True)
 
-    def __init__(self, *, at: str = "every_task", restart: bool = True, **base: Any) -> None:
+    def __init__(self, *, at: Literal["every_task", "last_task"] = "every_task", restart: bool = True, **base: Any) -> None:
         super().__init__(**base)
-        if at not in TRAINS:
-            raise Refusal(f"learner.at={at} must be one of {', '.join(TRAINS)}.")
         self.at, self.restart = at, restart
 
     def learn(self, task: Task) -> Phases:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn as nn
 
+from cl_lightning.checking import Count
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
@@ -17,7 +18,6 @@ from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.metrics.flops import once_a_shape
 from cl_lightning.randomness import rng
 
-PRIORS = ("nearest", "random")
 AT_ONCE = 125  # images whose features are computed together in the search: few enough for a processor's cache
 
 
@@ -42,16 +42,14 @@ class MNTDP(Learner):
     def __init__(
         self,
         *,
-        k: int | str = 1,
-        prior: str = "nearest",
+        k: Count | Literal["all"] = 1,
+        prior: Literal["nearest", "random"] = "nearest",
         allow_head_reuse: bool = True,
-        neighbours: int = 5,
-        searched: int = 1000,
+        neighbours: Count = 5,
+        searched: Count = 1000,
         **base: Any,
     ) -> None:
         super().__init__(**base)
-        if prior not in PRIORS:
-            raise Refusal(f"learner.prior={prior} must be one of {', '.join(PRIORS)}.")
         self.k, self.prior, self.allow_head_reuse, self.neighbours, self.searched = k, prior, allow_head_reuse, neighbours, searched
         self.network = None
         self.library = Trie(self.new_module)
@@ -79,7 +77,7 @@ class MNTDP(Learner):
 
     def sources(self, task: Task, scores: Sequence[float]) -> list[int]:
         """The past tasks whose paths may be re-used, the best first; of equals the most recent."""
-        count = task.index if self.k == "all" else min(int(self.k), task.index)
+        count = task.index if self.k == "all" else min(self.k, task.index)
         if scores:
             return sorted(range(task.index), key=lambda j: (-scores[j], -j))[:count]
         order = torch.randperm(task.index, generator=rng(self.seed, "prior", task.index)).tolist()

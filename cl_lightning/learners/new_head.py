@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn as nn
 
 from cl_lightning.data.task import Batch, Task
-from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs
 from cl_lightning.learners.built import Built
 from cl_lightning.learners.modules import own_network, widened
-
-TRUNKS = ("freeze", "finetune")
 
 
 class Whole(nn.Module):
@@ -45,10 +42,8 @@ class NewHead(Learner):
 
     needs = Needs(task_id_at_test=True)
 
-    def __init__(self, *, trunk: str = "freeze", **base: Any) -> None:
+    def __init__(self, *, trunk: Literal["freeze", "finetune"] = "freeze", **base: Any) -> None:
         super().__init__(**base)
-        if trunk not in TRUNKS:
-            raise Refusal(f"learner.trunk={trunk} must be one of {', '.join(TRUNKS)}.")
         self.freezes = trunk == "freeze"
         self.frozen_predictions = self.freezes
         self.trunk, _ = self.parts(0, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
-from cl_lightning.runs import REMARKS, conf_dir, learner_name, relevant, targets
+from cl_lightning.runs import REMARKS, learner_name, relevant, targets
 
 COLUMNS = {  # results, and their heads in a table
     "validation": "val",
@@ -226,10 +226,9 @@ def papers() -> list[dict[str, Any]]:
 @cache
 def as_published(experiment: str, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """The learner's name and all settings of a command."""
-    from hydra import compose, initialize_config_dir
+    from cl_lightning.config import compose_config
 
-    with initialize_config_dir(conf_dir(), version_base="1.3"):
-        cfg = compose("config", [f"+experiment={experiment}", *overrides])
+    cfg = compose_config(f"+experiment={experiment}", *overrides)
     return learner_name(cfg), settings_of(relevant(cfg))
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
+from cl_lightning.checking import Positive, Text, resolve_target
 from cl_lightning.runs import settled
 
 
 def open_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> list[Logger]:
-    """The logger that ``conf/logger/*.yaml`` names by ``_target_``, called with the run's folder and configuration."""
-    if cfg.get("_target_") is None:
-        return []
-    from cl_lightning.experiment import partial_of
+    make = logger_of(cfg)
+    return [] if make is None else [make(folder=folder, run=settled(run))]
 
-    return [partial_of(cfg, "logger")(folder=folder, run=settled(run))]
+
+def logger_of(cfg: DictConfig) -> partial | None:
+    """The logger that ``conf/logger/*.yaml`` names by ``_target_``, waiting for the run's folder and configuration."""
+    return None if cfg.get("_target_") is None else resolve_target(cfg, "logger", "folder", "run")
 
 
 def close_loggers(loggers: Sequence[Logger], status: str) -> None:
@@ -63,11 +66,11 @@ class CSVLogger(RunLogger):
 def open_wandb(
     folder: Path,
     run: dict,
-    project: str,
-    entity: str | None,
+    project: Text,
+    entity: Text | None,
     mode: Literal["online", "offline"],
-    tags: list[str],
-    timeout: float,
+    tags: list[Text],
+    timeout: Positive,
     say: Callable[[str], None] = print,
 ) -> Logger:
     """A W&B run: online with credentials and network, else offline with one line that says so. Never asks, never waits long."""

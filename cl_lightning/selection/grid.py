@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cl_lightning.checking import check_value
+from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters
 from cl_lightning.errors import Refusal
-from cl_lightning.ranges import check_value
 
-OPTIMIZER_KEYS = ("lr", "weight_decay", "momentum")  # which the trainer may set, too
+if TYPE_CHECKING:
+    from cl_lightning.learners.base import Learner
+
 DEFAULT = "default"  # in the place of a key's values: those of selection.default
 
 
@@ -81,14 +84,14 @@ def dimension(name: str, given: Any) -> list[Any]:
         given = [given]
     if not given:
         raise Refusal(f"selection.grid.{name} is empty: there is nothing to choose from. Give at least one value.")
-    for value in given:
-        check_value(f"selection.grid.{name}", value)
     return list(given)
 
 
-def check_grid(grid: Mapping[str, Any], tunes: Sequence[str], learner: str) -> None:
-    """Refuse names that nothing would read."""
-    known = (*OPTIMIZER_KEYS, *tunes)
-    for name in grid:
+def check_grid(grid: Mapping[str, Any], learner: type[Learner]) -> None:
+    """Refuse names that nothing would read, and values that the trainer's or learner's key of that name cannot have."""
+    known = (*OPTIMIZER_KEYS, *learner.tunes)
+    for name, given in grid.items():
         if name not in known:
-            raise Refusal(f"selection.grid.{name}: {learner} tunes no {name!r}. It knows {', '.join(known)}.")
+            raise Refusal(f"selection.grid.{name}: {learner.__name__} tunes no {name!r}. It knows {', '.join(known)}.")
+        for value in dimension(name, given):
+            check_value(Hyperparameters if name in OPTIMIZER_KEYS else learner, name, value, f"selection.grid.{name}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch.nn as nn
 
-from cl_lightning.experiment import partial_of
+from cl_lightning.experiment import backbone_of
 from cl_lightning.runs import conf_dir
 from tests.backbones.networks import TEN, on_meta, parameters
 from tests.commands import configure, run
@@ -28,7 +28,7 @@ PUBLISHED = {
 
 
 def of_choice(choice: str) -> nn.Module:
-    return on_meta(partial_of(configure(f"backbone={choice}").backbone, "backbone"), input_shape=(1, 28, 28), head=TEN)
+    return on_meta(backbone_of(configure(f"backbone={choice}")), input_shape=(1, 28, 28), head=TEN)
 
 
 def test_every_choice_is_listed_here() -> None:

@@ -7,6 +7,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.backbones import CONV, AlexNet
+from cl_lightning.checking import check_arguments
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 from tests.backbones.networks import TEN, macs, on_meta, parameters
@@ -64,10 +65,16 @@ def test_alexnet_takes_19_pixels_and_refuses_18() -> None:
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"dropouts": (0.5, 0.5)}, "five rates"), ({"dropouts": (0.2, 0.2, 0.5, 0.5, 1.0)}, r"\[0, 1\)"), ({"widen": 0.001}, "without units")],
+    [
+        ({"dropouts": (0.5, 0.5)}, "of length at least 5 and at most 5"),
+        ({"dropouts": (0.2, 0.2, 0.5, 0.5, 1.0)}, "each value a number of at least 0 and below 1"),
+        ({"widen": 0}, "a number above 0"),
+        ({"widen": 0.001}, "without units"),
+    ],
 )
 def test_impossible_alexnets_are_refused(options: dict, says: str) -> None:
     with pytest.raises(Refusal, match=says):
+        check_arguments(AlexNet, options, "backbone", ["input_shape", "head"])
         AlexNet(CIFAR, TEN, **options)
 
 

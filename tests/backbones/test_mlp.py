@@ -7,6 +7,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.backbones import LWTA, MLP
+from cl_lightning.checking import check_arguments
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 from tests.backbones.networks import PAIRS, TEN, macs, on_meta, parameters
@@ -165,17 +166,20 @@ def test_an_lwta_is_not_taken_for_a_plain_mlp() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"heads": "many"}, "shared or per_task"),
-        ({"dropout": 1.0}, r"dropout=1.0 must lie in \[0, 1\)"),
-        ({"input_dropout": -0.1}, r"input_dropout=-0.1 must lie in \[0, 1\)"),
-        ({"init": "fanin"}, "Did you mean fan_in?"),
+        ({"heads": "many"}, "one of shared, per_task"),
+        ({"dropout": 1.0}, r"dropout=1\.0 must be a number of at least 0 and below 1"),
+        ({"input_dropout": -0.1}, r"input_dropout=-0\.1 must be a number of at least 0 and below 1"),
+        ({"init": "fanin"}, "one of torch, glorot, fan_in, tenth"),
+        ({"divide_by": 0}, "a whole number of at least 1"),
         ({"divide_by": 200}, "without units"),
         ({"heads": "per_task", "head": Head("single", 6, PAIRS.owned)}, "multi_train_test"),
     ],
 )
 def test_impossible_networks_are_refused(options: dict, says: str) -> None:
+    head = options.pop("head", PAIRS)
     with pytest.raises(Refusal, match=says):
-        MLP(MNIST, options.pop("head", PAIRS), (100, 100), **options)
+        check_arguments(MLP, {"sizes": [100, 100], **options}, "backbone", ["input_shape", "head"])
+        MLP(MNIST, head, (100, 100), **options)
 
 
 def test_an_input_layer_a_task_is_chosen_row_by_row() -> None:

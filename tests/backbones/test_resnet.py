@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from typing import get_args
 
 import pytest
 import torch
 import torch.nn as nn
 
 from cl_lightning.backbones import ResNet, ResNet18
+from cl_lightning.backbones.resnet import Modules
+from cl_lightning.checking import check_value
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 from tests.backbones.networks import TEN, buffers, macs, on_meta, parameters
@@ -90,8 +93,10 @@ def test_initial_weights_are_pytorchs() -> None:
 
 
 def test_groupings_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(Refusal, match="3, 6, 7, 10"):
-        ResNet(CIFAR, TEN, modules=5)
+    with pytest.raises(Refusal, match=r"backbone\.modules=5 must be one of 3, 6, 7, 10"):
+        check_value(ResNet, "modules", 5, "backbone.modules")
+    for modules in get_args(Modules):
+        assert len(ResNet(CIFAR, TEN, width=2, modules=modules).stages()) == modules
 
 
 def test_the_reduced_resnet18_has_the_published_blocks() -> None:

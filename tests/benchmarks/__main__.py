@@ -25,12 +25,12 @@ import torch.nn as nn
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Task
 from cl_lightning.engine.phases import InsideCheckpoints, Phases
-from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.journal import Journal
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.protocol import Grants
 from cl_lightning.runs import bf16_if_fast
+from tests import toys
 from tests.benchmarks import bare, learners, modular, reading
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
 
@@ -152,7 +152,7 @@ def evaluation(effort: Effort) -> Iterator[Row]:
     split, tasks = examples(effort.of(10_000)), 20
     stream = Mock(head=Head("domain", 10, HEAD.owned * tasks), test=lambda task: split)
     stream.__len__ = lambda self: tasks
-    evaluator = Evaluator(stream, Training(), torch.device("cpu"), Grants())
+    evaluator = Evaluator(stream, toys.one_epoch(), torch.device("cpu"), Grants())
     learner, network = Finetune(partial(MLP, (1, 28, 28), sizes=(100, 100)), HEAD), bare.mlp()
 
     def loop() -> None:
@@ -200,7 +200,7 @@ def checkpoint(effort: Effort) -> Iterator[Row]:
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
     candidates = [Candidate(build(head=HEAD))]
     with tempfile.TemporaryDirectory() as folder:
-        settings = Training(batch_size=10, optimizer="sgd", block=1, checkpoint_minutes=0, stack=False)
+        settings = toys.one_epoch(batch_size=10, optimizer="sgd", block=1, checkpoint_minutes=0, stack=False)
         engine = Phases(StreamDataModule(NO_STREAM), Journal(Path(folder)), settings)
         saving = clocked(InsideCheckpoints.on_train_batch_end, held_up, before=engine.journal.settle)  # nothing left of the one before
         with patch.object(InsideCheckpoints, "on_train_batch_end", saving), patch.object(torch, "save", clocked(torch.save, written)):

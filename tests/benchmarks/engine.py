@@ -15,9 +15,9 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.show import PLAIN
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.settings import Training
 from cl_lightning.journal import Journal
 from cl_lightning.learners import Finetune, Phase
+from tests import toys
 
 HEAD = Head("domain", 10, (tuple(range(10)),))
 
@@ -50,7 +50,7 @@ def a_resnet(channels_last: bool = True, head: Head = HEAD) -> Backbone:
 
 def lock_step(split: Split, candidates: int, folder: Path, build: Callable[[], Backbone] = an_mlp, **settings) -> None:
     """Train so many finetune candidates on one task, through Lightning."""
-    training = Training(**settings)
+    training = toys.one_epoch(**settings)
     learner = Finetune(build, HEAD, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
     engine = Phases(StreamDataModule(NO_STREAM), Journal(folder), training)

@@ -15,10 +15,10 @@ import torch
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.settings import Training
 from cl_lightning.journal import Journal
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Learner, Phase
 from cl_lightning.learners.fisher import fisher
+from tests import toys
 from tests.benchmarks import bare
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, examples
 
@@ -28,7 +28,7 @@ PAST, MEMORIES = 19, 256
 def single_pass(learner: Learner, split: Split) -> None:
     """Train on a task in batches of 10, as GEM's continuum does."""
     task = Task(PAST, PAST + 1, "benchmark", tuple("0123456789"), HEAD, split)
-    settings = Training(batch_size=10, optimizer="sgd", lr=0.1)
+    settings = toys.one_epoch(batch_size=10, optimizer="sgd", lr=0.1)
     c = Candidate(learner.fresh(0))
     with tempfile.TemporaryDirectory() as folder:
         engine = Phases(StreamDataModule(NO_STREAM), Journal(Path(folder)), settings)

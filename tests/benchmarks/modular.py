@@ -16,9 +16,9 @@ from cl_lightning.backbones import ResNet
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.settings import Training
 from cl_lightning.journal import Journal
 from cl_lightning.learners import MNTDP, Phase
+from tests import toys
 from tests.benchmarks.engine import HEAD, NO_STREAM, examples
 
 SHAPE = (3, 32, 32)
@@ -61,7 +61,7 @@ def training(
         learner.adopt(learner.paths_from([], task)[0], task)
         found = learner.paths_from([0], task)
         scoring = {"patience": math.inf, "score_at": (), "score_every": score_every or steps} if val else {}
-        settings = Training(batch_size=batch_size, precision=precision, eval_batch_size=125, **scoring)
+        settings = toys.one_epoch(batch_size=batch_size, precision=precision, eval_batch_size=125, **scoring)
         Phases(StreamDataModule(NO_STREAM), Journal(folder), settings).fit(
             learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {}
         )

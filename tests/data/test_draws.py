@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cl_lightning.checking import check_value
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.draws import Sizes
 from cl_lightning.data.sequence import long, sequence
@@ -218,26 +219,30 @@ def test_a_share_of_one_is_all_and_no_share_leaves_draws_and_fingerprint_as_they
 
 
 SINGLE = {"images": uneven(), "seed": 0, "n_train": 4, "n_val": 0}
+OF_LONG = {
+    "names": ["uneven"], "classes_per_task": 2, "large": [4, 0], "small": [4, 0], "at_most": {}, "shares": [0.5],
+    "head": "domain", "test_per_class": None, "held_out": None, "on_shortage": "error",
+}  # fmt: skip
 RECIPES = {
     "permuted": lambda **o: permuted(**SINGLE, tasks=2, **o),
     "rotated": lambda **o: rotated(**SINGLE, tasks=2, **o),
     "split": lambda **o: split(**SINGLE, tasks=2, classes_per_task=2, head="single", **o),
     "two_tasks": lambda **o: two_tasks(**{**SINGLE, "images": numbered(10, 40), "n_train": 10}, kind="DP10-10", **o),
-    "sequence": lambda n_test, **o: sequence({"uneven": uneven()}, 0, [{"source": "uneven", "n_test": n_test}], balanced=False, **o),
-    "long": lambda n_test, **o: long(
-        {"uneven": uneven()}, 0, 2, names=["uneven"], classes_per_task=2, large=[4, 0], small=[4, 0], at_most={}, shares=[0.5], **o
+    "sequence": lambda n_test, **o: sequence(
+        {"uneven": uneven()}, 0, [{"source": "uneven", "n_test": n_test}], balanced=False, test_per_class=None, **o
     ),
+    "long": lambda n_test, **o: long({"uneven": uneven()}, 0, 2, **OF_LONG, **o),
 }
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_knows_the_share_and_refuses_it_beside_a_number(recipe: str) -> None:
-    make = RECIPES[recipe]
+    make, declared = RECIPES[recipe], {each.__name__: each for each in (permuted, rotated, split, two_tasks, sequence, long)}[recipe]
     some, every = (make(n_test=None, test_share=share).recipe(1 if recipe != "sequence" else 0) for share in (0.5, None))
     assert abs(len(some.test) - len(every.test) / 2) <= 2
     for share in (0, 1.5, -0.1):
-        with pytest.raises(Refusal, match="greater than 0 and at most 1"):
-            make(n_test=None, test_share=share)
+        with pytest.raises(Refusal, match="must be a number above 0 and at most 1, or null"):
+            check_value(declared, "test_share", share, "stream.test_share")
     if recipe != "long":  # whose tasks name no number
         with pytest.raises(Refusal, match=r"n_test=8 is a number .* stream\.test_share=0\.5 .* Set one of them to null"):
             make(n_test=8, test_share=0.5)

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from cl_lightning.checking import resolve_target
 from cl_lightning.data.cache import open_images
 from cl_lightning.data.hub import ParquetImages
 from cl_lightning.errors import Refusal
+from tests.commands import configure
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +89,8 @@ def test_colour_stays_in_three_channels(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_real_data_have_their_published_numbers(name: str, real_data: str, cache_folder: str) -> None:
-    from hydra import compose, initialize_config_dir
-
-    from cl_lightning.experiment import partial_of
-    from cl_lightning.runs import conf_dir
-
-    with initialize_config_dir(conf_dir(), version_base="1.3"):
-        source = compose("config", ["data=real", f"data.root={real_data}"]).data.sources[name]
-    images = open_images(name, partial_of(source, f"data.sources.{name}")(), cache_folder)
+    source = configure("data=real", f"data.root={real_data}").data.sources[name]
+    images = open_images(name, resolve_target(source, f"data.sources.{name}")(), cache_folder)
     assert images.train.x.shape == (60_000, 1, 28, 28)
     assert images.test.x.shape == (10_000, 1, 28, 28)
     assert images.test.y.bincount(minlength=10).sum() == 10_000

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from cl_lightning.checking import check
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.show import Show, formed, recoloured, statistics
@@ -255,15 +256,19 @@ def test_an_augmented_batch_is_lent_like_the_others() -> None:
 @pytest.mark.parametrize(
     ("show", "says"),
     [
-        ({"shape": [2, 8, 8]}, "channels 1 or 3"),
+        ({"shape": [2, 8, 8]}, "with 1 or 3 channels"),
+        ({"shape": [3, 8]}, r"\[channels, height, width\]"),
+        ({"shape": [3, 8, 0]}, r"\[channels, height, width\]"),
         ({"fit": "crop"}, "must be one of scale, pad"),
         ({"values": [1, 0]}, "the first the smaller"),
+        ({"values": [0, 1, 2]}, "two numbers"),
         ({"val_copies": 2}, "neither stream.show.flip nor .crop"),
         ({"crop": -1}, "at least 0"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(show: dict, says: str) -> None:
     with pytest.raises(Refusal, match=says):
+        check(Show, show, "stream.show")
         Show(**show)
 
 

@@ -12,13 +12,13 @@ import torch
 import yaml
 from PIL import Image
 
+from cl_lightning.checking import resolve_target
 from cl_lightning.data.arrays import Arrays
 from cl_lightning.data.cache import open_images
 from cl_lightning.data.folder import ImageFolder
 from cl_lightning.data.hub import ParquetImages
 from cl_lightning.data.sizes import all_fit, fit
 from cl_lightning.errors import Refusal
-from cl_lightning.experiment import partial_of
 from cl_lightning.runs import conf_dir
 from tests.commands import configure
 from tests.conftest import REAL_DATA
@@ -177,7 +177,7 @@ ENTRIES = sorted((Path(conf_dir()) / "data" / "sources").glob("*.yaml"))
 
 
 def entry_named(name: str, root: str | None = None) -> ParquetImages:
-    return partial_of(configure("data=real", f"data.root={root or 'null'}").data.sources[name], f"data.sources.{name}")()
+    return resolve_target(configure("data=real", f"data.root={root or 'null'}").data.sources[name], f"data.sources.{name}")()
 
 
 def test_every_entry_is_among_the_real_sources_under_its_own_name() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cl_lightning.checking import check_value
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.streams import FIRST_TASKS, two_tasks
@@ -62,8 +63,10 @@ def test_numbers_can_be_given_as_in_svhn_where_the_first_class_is_digit_1() -> N
 
 
 @pytest.mark.parametrize(
-    ("options", "says"), [({"kind": "D6-4"}, "is not one of D5-5a"), ({"kind": "D5-5a", "images": of_ten(7)}, "but 7 of source")]
+    ("options", "says"),
+    [({"kind": "D6-4"}, r"stream\.kind=D6-4 must be one of D5-5a"), ({"kind": "D5-5a", "images": of_ten(7)}, "but 7 of source")],
 )
 def test_what_is_no_such_task_is_refused(options: dict, says: str) -> None:
     with pytest.raises(Refusal, match=says):
+        check_value(two_tasks, "kind", options["kind"], "stream.kind")
         made(**options)

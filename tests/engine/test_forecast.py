@@ -17,6 +17,7 @@ from cl_lightning.engine import scoring
 from cl_lightning.engine.forecast import Forecast, Spent, scorings_until, work_of
 from cl_lightning.engine.settings import Training
 from cl_lightning.experiment import build_stream
+from tests import toys
 from tests.commands import SMALL, configure, run
 
 LOUD = "progress=true"
@@ -102,8 +103,8 @@ def test_sizes_of_a_very_long_stream_are_sampled(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_early_stopping_nothing_is_scored() -> None:
-    assert scorings_until(100, Training(), every=10) == 0
-    assert scorings_until(20, Training(patience=5.0, score_at=(0, 5, 10)), every=10) == 4
+    assert scorings_until(100, toys.one_epoch(), every=10) == 0
+    assert scorings_until(20, toys.one_epoch(patience=5.0, score_at=(0, 5, 10)), every=10) == 4
 
 
 def an_engine(step: int, seconds: float, examples: int, candidates: int = 1, of: int = 1) -> SimpleNamespace:

@@ -11,6 +11,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from cl_lightning.checking import check_arguments
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split
 from cl_lightning.engine.phases import Phases, new_trainer
@@ -171,13 +172,13 @@ def test_a_score_that_cannot_be_compared_is_refused_by_name(score: float) -> Non
 
 def test_strategies_of_lightning_that_look_at_one_model_are_refused() -> None:
     with pytest.raises(Refusal, match=r"EarlyStopping.*trainer\.patience"):
-        new_trainer(Training(), [], [pl.callbacks.EarlyStopping("loss")])
+        new_trainer(toys.one_epoch(), [], [pl.callbacks.EarlyStopping("loss")])
 
 
 @pytest.mark.parametrize("key", ["gradient_clip_val", "accumulate_grad_batches", "precision", "max_epochs", "val_check_interval"])
 def test_arguments_of_lightning_that_work_against_the_engine_are_refused(key: str) -> None:
     with pytest.raises(Refusal, match=rf"trainer\.lightning\.{key}"):
-        Training(lightning={key: 1})
+        toys.one_epoch(lightning={key: 1})
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,8 @@ def test_arguments_of_lightning_that_work_against_the_engine_are_refused(key: st
 )  # fmt: skip
 def test_values_outside_their_range_are_refused(options: dict) -> None:
     with pytest.raises(Refusal, match=rf"trainer\.{next(iter(options))}"):
-        Training(**options)
+        check_arguments(Training, {**toys.DEFAULT, **options}, "trainer")
+        toys.one_epoch(**options)
 
 
 def test_loaders_give_the_phase_its_mini_batches_and_nothing_before() -> None:

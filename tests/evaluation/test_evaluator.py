@@ -14,7 +14,6 @@ from cl_lightning.data.show import Show
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.streams import split
 from cl_lightning.data.task import Split
-from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation import evaluator as module
 from cl_lightning.evaluation.evaluator import Evaluator
@@ -47,7 +46,7 @@ class Needy(Says):
 @pytest.mark.parametrize(("head", "row"), [("single", [0.5, 0.0]), ("multi_test", [0.5, 0.5]), ("multi_train_test", [0.5, 0.5])])
 def test_outputs_of_other_tasks_are_masked_where_the_head_mode_says(head: str, row: list[float]) -> None:
     s = a_split(head)
-    assert Evaluator(s, Training(), CPU, Grants()).row(Says(build=builder(s), head=s.head), 1) == row
+    assert Evaluator(s, toys.one_epoch(), CPU, Grants()).row(Says(build=builder(s), head=s.head), 1) == row
 
 
 def test_the_task_is_told_only_to_those_who_declared_the_need() -> None:
@@ -55,7 +54,7 @@ def test_the_task_is_told_only_to_those_who_declared_the_need() -> None:
     heard = []
     for cls in (Says, Needy):
         Says.heard.clear()
-        Evaluator(s, Training(), CPU, Grants()).row(cls(build=builder(s), head=s.head), 1)
+        Evaluator(s, toys.one_epoch(), CPU, Grants()).row(cls(build=builder(s), head=s.head), 1)
         heard.append(list(Says.heard))
     assert heard == [[None], [0, 1]], "one mini-batch of both tasks, or one of each"
 
@@ -69,7 +68,7 @@ def test_a_backbone_with_task_heads_declares_the_need_for_its_learner() -> None:
 @pytest.mark.parametrize(("evaluate", "asked"), [("all", [3, 3, 3, 3]), ("seen", [0, 1, 2, 3]), ("final", [0, 0, 0, 3])])
 def test_tasks_that_are_not_asked_for_are_null(evaluate: str, asked: list[int]) -> None:
     s = toys.stream()
-    evaluator = Evaluator(s, Training(evaluate=evaluate), CPU, Grants())
+    evaluator = Evaluator(s, toys.one_epoch(evaluate=evaluate), CPU, Grants())
     for learned, count in enumerate(asked):
         row = evaluator.row(Finetune(build=builder(s), head=s.head), learned)
         assert [value is not None for value in row] == [True] * count + [False] * (3 - count)
@@ -91,14 +90,14 @@ RIGHT = (TEST.y == (TEST.x.sum((1, 2, 3)) > LIGHT)).sum().item() / 200
 @pytest.mark.parametrize("size", [7, 200, 1000])
 def test_an_accuracy_is_the_share_of_all_test_images_whatever_the_batches(size: int) -> None:
     s = toys.stream()
-    evaluator = Evaluator(s, Training(eval_batch_size=size), CPU, Grants())
+    evaluator = Evaluator(s, toys.one_epoch(eval_batch_size=size), CPU, Grants())
     assert 0.1 < RIGHT < 0.9
     assert evaluator.row(SeesBrightness(build=builder(s), head=s.head), 0) == [RIGHT] * 3
 
 
 def test_test_tensors_beyond_the_limit_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     s = toys.stream()
-    evaluator = Evaluator(s, Training(), CPU, Grants())
+    evaluator = Evaluator(s, toys.one_epoch(), CPU, Grants())
     monkeypatch.setattr(module, "KEPT_BYTES", 2 * evaluator.test(0).x.nbytes)
     for learned in range(2):
         assert evaluator.row(SeesBrightness(build=builder(s), head=s.head), learned) == [RIGHT] * 3
@@ -112,7 +111,7 @@ def test_logits_of_the_wrong_shape_are_refused() -> None:
 
     s = toys.stream()
     with pytest.raises(Refusal, match=r"Narrow\.forward.*4 outputs"):
-        Evaluator(s, Training(), CPU, Grants()).row(Narrow(build=builder(s), head=s.head), 0)
+        Evaluator(s, toys.one_epoch(), CPU, Grants()).row(Narrow(build=builder(s), head=s.head), 0)
 
 
 def test_dropout_is_off_at_test() -> None:
@@ -123,7 +122,7 @@ def test_dropout_is_off_at_test() -> None:
         dropped = learner.network.train()(s.test(2).x).argmax(1)
     assert (undropped != dropped).any()
     right = (undropped == s.test(2).y).sum().item()
-    assert Evaluator(s, Training(), CPU, Grants()).row(learner, 0)[2] == right / 200
+    assert Evaluator(s, toys.one_epoch(), CPU, Grants()).row(learner, 0)[2] == right / 200
 
 
 # ---- learners that never forget ----------------------------------------------------------------------------------
@@ -181,7 +180,7 @@ def test_a_probe_looks_at_all_classes_whatever_their_order() -> None:
     test = s.test(0)
     class_by_class = Split(*(part[test.y.argsort()] for part in test.parts))
     for each in (test, class_by_class):
-        some = Evaluator(s, Training(probe_examples=50), CPU, Grants()).subset(each)
+        some = Evaluator(s, toys.one_epoch(probe_examples=50), CPU, Grants()).subset(each)
         assert len(some) == 50
         assert all(count > 3 for count in some.y.bincount(minlength=4).tolist())
 
@@ -190,7 +189,7 @@ def test_a_probe_looks_at_all_classes_whatever_their_order() -> None:
 
 
 def evaluator_of(s: Stream, **settings: object) -> Evaluator:
-    return Evaluator(s, Training(**settings), CPU, Grants())
+    return Evaluator(s, toys.one_epoch(**settings), CPU, Grants())
 
 
 def val_labels(s: Stream, task: int) -> list[int]:

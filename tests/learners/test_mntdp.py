@@ -417,12 +417,6 @@ def test_without_validation_data_there_is_no_search() -> None:
         toys.learn(MNTDP(build=toys.builder(s), head=s.head), s, toys.training())
 
 
-@pytest.mark.parametrize("options", [{"prior": "best"}])
-def test_unknown_priors_are_refused(options: dict) -> None:
-    with pytest.raises(Refusal, match="nearest, random"):
-        MNTDP(build=toys.builder(toys.stream()), head=toys.stream().head, **options)
-
-
 # ---- costs and references --------------------------------------------------------------------------------------------
 
 

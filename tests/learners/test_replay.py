@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from cl_lightning.data.streams import split
 from cl_lightning.data.task import Batch, Head, Split, Task
-from cl_lightning.errors import Refusal
 from cl_lightning.learners import ER
 from cl_lightning.learners.memory import reservoir, ring_of_each_class
 from cl_lightning.randomness import rng
@@ -160,8 +159,3 @@ def test_replay_forgets_less_than_finetune() -> None:
     settings = training(optimizer="sgd", lr=0.3, max_epochs=3, single_pass=True)
     er, none = (sum(learn(ER(build=builder(s, (32,)), head=s.head, size=size), s, settings).matrix[-1]) for size in (200, 0))
     assert er > none + 0.5
-
-
-def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(Refusal, match="reservoir, ring"):
-        ER(build=builder(toys.stream()), head=toys.stream().head, policy="fifo")

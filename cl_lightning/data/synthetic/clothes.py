@@ -8,6 +8,7 @@ from functools import cache
 
 import torch
 
+from cl_lightning.checking import Count
 from cl_lightning.data.synthetic.drawing import (
     NOTHING,
     Drawn,
@@ -39,8 +40,8 @@ class Clothes(Drawn):
     striped across, striped along or printed. T-shirts, pullovers, coats, shirts and dresses are easily confused, as are shoes.
     """
 
-    train: int = 60_000
-    test: int = 10_000
+    train: Count = 60_000
+    test: Count = 10_000
 
     kind = "clothes"
     classes = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")

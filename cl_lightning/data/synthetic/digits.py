@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cl_lightning.checking import Count
 from cl_lightning.data.synthetic.drawing import (
     FONTS,
     Drawn,
@@ -33,8 +34,8 @@ class Digits(Drawn):
     blurred by a random softness, faded, and covered with a stray stroke and noise.
     """
 
-    train: int = 60_000
-    test: int = 10_000
+    train: Count = 60_000
+    test: Count = 10_000
 
     kind = "digits"
     version = 2
@@ -61,8 +62,8 @@ class PenDigits(Drawn):
     Fonts as in ``Digits``, bent as by a hand: every image has an elastic warp of its own and a pen of its own width, and can be faint.
     """
 
-    train: int = 345_035
-    test: int = 57_918
+    train: Count = 345_035
+    test: Count = 57_918
 
     kind = "pen-digits"
     classes = tuple("1730268945")
@@ -98,8 +99,8 @@ class StreetDigits(Drawn):
     falls unevenly, contrast is often low, one in ten is dark on light, and the photograph is blurred and noisy.
     """
 
-    train: int = 73_257
-    test: int = 26_032
+    train: Count = 73_257
+    test: Count = 26_032
 
     kind = "street-digits"
     classes = DIGITS
@@ -132,8 +133,8 @@ class Letters(Drawn):
     shadows, wild slants and proportions.
     """
 
-    train: int = 529_114
-    test: int = 18_724
+    train: Count = 529_114
+    test: Count = 18_724
 
     kind = "letters"
     classes = tuple("ABCDEFGHIJ")

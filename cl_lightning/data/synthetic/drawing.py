@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from cl_lightning.checking import Count, Size
 from cl_lightning.randomness import rng
 
 FIELD = 64  # pixels of a distance field
@@ -55,9 +56,9 @@ class Drawn:
     """A source of drawn images, a pure function of its arguments: ``train`` and ``test`` images of as many of each class as
     the numbers allow, in random order. A family names its ``kind`` and ``classes`` and draws batches of labels."""
 
-    train: int
-    test: int
-    seed: int = 0
+    train: Count
+    test: Count
+    seed: Size = 0
 
     kind: ClassVar[str]
     version: ClassVar[int] = 1  # a change of pixels changes this number, and with it the cache entry and every fingerprint

@@ -8,6 +8,7 @@ from functools import cache
 
 import torch
 
+from cl_lightning.checking import Count
 from cl_lightning.data.synthetic.drawing import (
     NOTHING,
     Drawn,
@@ -38,8 +39,8 @@ class Fruits(Drawn):
     to another, with or without spots, and a stem. Hues of neighbouring classes overlap.
     """
 
-    train: int = 6_148
-    test: int = 2_052
+    train: Count = 6_148
+    test: Count = 2_052
 
     kind = "fruits"
     classes = (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cl_lightning.checking import Count
 from cl_lightning.data.synthetic.drawing import Drawn, Draws, any_colour, colours, grid, ink, look, over, to_bytes, window
 from cl_lightning.data.synthetic.silhouettes import FINE_CLASSES, KIN, family_fields, object_fields
 
@@ -26,8 +27,8 @@ class Objects(Drawn):
     and neither digits nor textures.
     """
 
-    train: int = 50_000
-    test: int = 10_000
+    train: Count = 50_000
+    test: Count = 10_000
 
     kind = "objects"
     classes = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -52,8 +53,8 @@ class FineObjects(Drawn):
     and, loosely, in their hue: easier to tell apart than ``Objects``, from a tenth of the images of a class.
     """
 
-    train: int = 50_000
-    test: int = 10_000
+    train: Count = 50_000
+    test: Count = 10_000
 
     kind = "fine-objects"
     classes = FINE_CLASSES

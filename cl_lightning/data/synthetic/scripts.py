@@ -11,6 +11,7 @@ from functools import cache
 
 import torch
 
+from cl_lightning.checking import Count
 from cl_lightning.data.synthetic.drawing import (
     Drawn,
     Draws,
@@ -60,8 +61,8 @@ class CursiveScript(Drawn):
     """Ten running characters in KMNIST's shape and numbers: two or three long curves a sign, and three ways to write each sign
     that look nothing like each other, as in old Japanese hands."""
 
-    train: int = 60_000
-    test: int = 10_000
+    train: Count = 60_000
+    test: Count = 10_000
 
     kind = "cursive-script"
     classes = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
@@ -78,8 +79,8 @@ class HeadlineScript(Drawn):
     """46 signs in the shape and numbers of the Devanagari character data: strokes that hang from a head line, most of them
     beside an upright."""
 
-    train: int = 78_200
-    test: int = 13_800
+    train: Count = 78_200
+    test: Count = 13_800
 
     kind = "headline-script"
     classes = (
@@ -99,8 +100,8 @@ class SignDigits(Drawn):
     """Ten plain signs in the shape and numbers of MADBase, after the Arabic digits there: a dot, a stroke, hooks, a ring, a
     wedge and its reverse."""
 
-    train: int = 60_000
-    test: int = 10_000
+    train: Count = 60_000
+    test: Count = 10_000
 
     kind = "sign-digits"
     classes = tuple("0123456789")

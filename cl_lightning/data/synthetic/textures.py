@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cl_lightning.checking import Count, Size
 from cl_lightning.data.synthetic.drawing import Drawn, Draws, any_colour, over, to_bytes
 from cl_lightning.randomness import rng
 
@@ -292,9 +293,9 @@ class Textures(Drawn):
     lists of (3, height, width) with sides from 40 to 72.
     """
 
-    train: int = 3760
-    test: int = 1880
-    seed: int = 0
+    train: Count = 3760
+    test: Count = 1880
+    seed: Size = 0
     side: int | None = 32  # what the cache brings all pictures to; no matter of ``decode``
 
     kind = "textures"

@@ -1,0 +1,95 @@
+"""The configuration that a command line makes, and the keys in it that are the program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+from pydantic import Field
+
+from cl_lightning.checking import Count, FolderName, Size, Text, check_arguments, target_of
+from cl_lightning.engine.settings import Training
+from cl_lightning.protocol import Grants
+from cl_lightning.runs import conf_dir
+
+Group = Annotated[Mapping[str, Any], Field(description="one of the choices that --help lists, or a mapping")]
+
+
+@dataclass(frozen=True)
+class Data:
+    sources: Mapping[str, Mapping[str, Any]]
+    root: Text | None = None
+    substitute: Mapping[str, Text] | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    grid: Mapping[str, Any]
+    default: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Debug:
+    fresh_learner: bool
+    traceback: bool
+    fault: Text | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``conf/config.yaml`` says what each key is for."""
+
+    learner: Group
+    stream: Group
+    backbone: Group
+    logger: Group
+    data: Data
+    selection: Selection
+    trainer: Training
+    name: FolderName
+    seed: Size
+    outputs: Text
+    resume: bool | Literal["anyway"]
+    cache: Text
+    run: Text | None
+    from_task: Count | None
+    tuned: Mapping[str, Any]
+    reference: bool
+    figures: bool
+    progress: bool
+    grants: Grants
+    debug: Debug
+
+
+def check_config(cfg: DictConfig) -> None:
+    """Refuse keys that nothing reads and values that they cannot have, before anything is imported that takes time.
+
+    What a learner, stream, backbone, data set or logger is given is checked when it is imported.
+    """
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    check_arguments(Settings, settings)
+    Training(**settings["trainer"])  # refuses keys that do not go together
+    for group in ("learner", "stream", "backbone"):
+        check_arguments(target_of, settings[group], group)
+
+
+def compose_config(*overrides: str) -> DictConfig:
+    """The configuration that a command with these arguments has."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(conf_dir(), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+def key_paths(node: Any, prefix: str = "") -> list[str]:
+    """The dotted names of all keys that hold something else than keys.
+
+    >>> key_paths({"a": {"b": 1, "c": {}}, "d": [2]})
+    ['a.b', 'a.c', 'd']
+    """
+    if not isinstance(node, Mapping) or not node:
+        return [prefix.removesuffix(".")]
+    return [path for key, value in node.items() for path in key_paths(value, f"{prefix}{key}.")]
