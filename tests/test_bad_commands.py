@@ -106,7 +106,7 @@ def test_as_a_real_process(argument: str, tmp_path: Path) -> None:
         ("+debug.fautl=x", "debug.fautl is not a key here. Did you mean fault?"),
         ("~seed", "seed"),
         ("~figures", "figures is missing. It must be true or false"),
-        ("~trainer.lr", "trainer.lr is missing. It must be a number above 0, or null"),
+        ("~trainer.patience", "trainer.patience is missing. It must be a number of at least 1, or null"),
         ("~stream.tasks", "stream.tasks is missing. It must be a whole number of at least 1"),
         ("resume=maybe", "resume=maybe must be true or false, or anyway"),
         ("grants=3", "grants=3 must be a mapping"),

@@ -169,15 +169,15 @@ def test_what_the_program_provides_is_not_the_users_to_give_and_never_proposed()
 
 
 def test_keys_without_annotations_are_nobodys_business() -> None:
-    check_arguments(Loose, {"prior": "mine", "start": -1, "size": True}, "learner", ["build"])
+    check_arguments(Loose, {"prior": "mine", "start": -1, "size": True}, "learner", ["build", "head"])
     with pytest.raises(Refusal, match=r"learner\.prior is missing"):
-        check_arguments(Loose, {}, "learner", ["build"])
+        check_arguments(Loose, {}, "learner", ["build", "head"])
 
 
 def test_an_annotation_that_cannot_be_evaluated_spoils_no_other() -> None:
-    check_arguments(HalfKnown, {"best": object, "worst": "?"}, "learner", ["build"])
+    check_arguments(HalfKnown, {"best": object, "worst": "?"}, "learner", ["build", "head"])
     with pytest.raises(Refusal, match=r"learner\.rate=1 must be a number of at least 0 and below 1"):
-        check_arguments(HalfKnown, {"best": 3, "rate": 1}, "learner", ["build"])
+        check_arguments(HalfKnown, {"best": 3, "rate": 1}, "learner", ["build", "head"])
 
 
 def test_a_dataclass_is_checked_key_by_key() -> None:
@@ -244,8 +244,8 @@ def test_what_learners_and_streams_refuse_in_words(target: Any, name: str, value
 def test_a_target_is_checked_when_it_is_imported_and_called_later() -> None:
     keys = {"_target_": "cl_lightning.learners.ER", "policy": "fifo", "size": 5}
     with pytest.raises(Refusal, match=r"learner\.policy=fifo must be one of reservoir, ring"):
-        resolve_target(keys, "learner", "build")
-    assert resolve_target({**keys, "policy": "ring"}, "learner", "build").keywords == {"policy": "ring", "size": 5}
+        resolve_target(keys, "learner", "build", "head")
+    assert resolve_target({**keys, "policy": "ring"}, "learner", "build", "head").keywords == {"policy": "ring", "size": 5}
 
 
 @pytest.mark.parametrize(

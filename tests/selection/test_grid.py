@@ -72,7 +72,7 @@ def test_a_value_of_a_grid_is_refused_as_that_of_the_key_is(learner: type[Learne
     said = []
     for refuse in (
         lambda: check_grid({name: [value]}, learner),
-        lambda: check_arguments(learner, {name: value}, "selection.grid", ["build"]),
+        lambda: check_arguments(learner, {name: value}, "selection.grid", ["build", "head"]),
     ):
         with pytest.raises(Refusal) as refusal:
             refuse()
