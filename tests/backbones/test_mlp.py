@@ -169,7 +169,7 @@ def test_an_lwta_is_not_taken_for_a_plain_mlp() -> None:
         ({"heads": "many"}, "one of shared, per_task"),
         ({"dropout": 1.0}, r"dropout=1\.0 must be a number of at least 0 and below 1"),
         ({"input_dropout": -0.1}, r"input_dropout=-0\.1 must be a number of at least 0 and below 1"),
-        ({"init": "fanin"}, "one of torch, glorot, fan_in, tenth"),
+        ({"init": "fanin"}, "one of torch, torch_unbiased, glorot, fan_in, tenth"),
         ({"divide_by": 0}, "a whole number of at least 1"),
         ({"divide_by": 200}, "without units"),
         ({"heads": "per_task", "head": Head("single", 6, PAIRS.owned)}, "multi_train_test"),

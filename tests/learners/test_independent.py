@@ -11,7 +11,6 @@ import torch.nn as nn
 
 from cl_lightning.backbones import MLP
 from cl_lightning.data.task import Head
-from cl_lightning.errors import Refusal
 from cl_lightning.learners import Independent
 from cl_lightning.metrics.accuracy_matrix import backward_transfer
 from tests import toys
@@ -76,8 +75,3 @@ def test_a_clone_starts_from_the_previous_network_and_a_random_start_does_not() 
     clone, random = learner.candidates(toys.stream().task(2))
     assert torch.equal(flat(clone.network), flat(learner.networks[1]))
     assert not torch.equal(flat(random.network), flat(learner.networks[1]))
-
-
-def test_an_unknown_start_is_refused() -> None:
-    with pytest.raises(Refusal, match=r"start=warm.*random, clone"):
-        make(grid=[{"start": "warm"}])
