@@ -202,7 +202,12 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
         fingerprint=fingerprint(cfg),
         learner=learner_name(cfg),
         seed=cfg.seed,
-        stream={"name": cfg.stream.get("name", stream.name), "fingerprint": stream.fingerprint, "tasks": stream.describe()},
+        stream={
+            "name": cfg.stream.get("name", stream.name),
+            "fingerprint": stream.fingerprint,
+            "images": {images.name: images.digest for images in stream.sources},
+            "tasks": stream.describe(),
+        },
     )
 
 

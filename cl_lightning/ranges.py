@@ -151,6 +151,7 @@ RANGES: dict[str, Range] = {
     "stream.n_train": whole(1) | null("all that validation leaves"),
     "stream.n_val": whole(0),
     "stream.n_test": whole(1) | null("all"),
+    "stream.test_share": Range("a number greater than 0 and at most 1", lambda value: is_number(value) and 0 < value <= 1) | null("all"),
     "stream.head": HEADS,
     "stream.first_identity": SWITCH,
     "stream.permutations": TEXT | null("drawn"),

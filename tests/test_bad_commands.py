@@ -94,6 +94,8 @@ def test_as_a_real_process(argument: str, tmp_path: Path) -> None:
         ("stream.source=mnst", "which is not among data.sources. Did you mean mnist"),
         ("trainer.max_epochs=0", "a whole number of at least 1"),
         ("seed=-1", "seed=-1 must be a whole number of at least 0"),
+        ("stream.test_share=0", "stream.test_share=0 must be a number greater than 0 and at most 1, or null"),
+        ("stream.test_share=1.5", "stream.test_share=1.5 must be a number greater than 0 and at most 1, or null"),
         ("selection.grid.lr=[-1]", "selection.grid.lr=-1 must be a positive number"),
     ],
 )

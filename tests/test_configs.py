@@ -176,6 +176,17 @@ def test_every_stream_is_tried_here() -> None:
     assert set(STREAMS) == {path.stem for path in (Path(conf_dir()) / "stream").glob("*.yaml")}
 
 
+@pytest.mark.parametrize("stream", STREAMS)
+def test_every_stream_can_be_tested_on_a_share_of_its_images(stream: str) -> None:
+    whole, half = (
+        build_stream(configure(f"stream={stream}", f"stream.test_share={share}", *FEW_IMAGES, *STREAMS[stream])) for share in ("null", 0.5)
+    )
+    for index in range(2):
+        every, some = whole.recipe(index).test, half.recipe(index).test
+        assert set(some.tolist()) < set(every.tolist())
+        assert abs(len(some) - len(every) / 2) <= len(whole.recipe(index).classes) / 2
+
+
 @pytest.mark.parametrize("learner", ["finetune", "independent"])
 @pytest.mark.parametrize("stream", STREAMS)
 def test_every_stream_is_learned(stream: str, learner: str, tmp_path: Path) -> None:

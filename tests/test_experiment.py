@@ -16,7 +16,7 @@ from cl_lightning.data.streams import split
 from cl_lightning.errors import Refusal
 from cl_lightning.experiment import build_stream
 from cl_lightning.journal import Journal
-from cl_lightning.learners import Finetune, Phase
+from cl_lightning.learners import Finetune, Independent, Phase
 from cl_lightning.runs import fingerprint, run_folder
 from tests import toys
 from tests.commands import SMALL, but_what_may_differ, configure, returned_and_results, run
@@ -66,6 +66,42 @@ def test_the_same_seed_gives_the_same_results_wherever_they_lie(learner: str, tm
 def test_the_stream_does_not_depend_on_the_learner(tmp_path: Path) -> None:
     fingerprints = {run(tmp_path, f"learner={learner}")["stream"]["fingerprint"] for learner in LEARNERS}
     assert len(fingerprints) == 1
+
+
+def test_results_tell_the_digests_of_the_images_that_the_stream_is_made_of(tmp_path: Path) -> None:
+    def images(*options: str) -> dict[str, str]:
+        results = run(tmp_path, "selection=none", *options)
+        jsonschema.validate(results, SCHEMA)
+        return results["stream"]["images"]
+
+    plain = images()
+    assert list(plain) == ["mnist"]
+    assert images("seed=1", "stream=permuted") == plain, "whatever is drawn from them"
+    assert images("data.sources.mnist.seed=1")["mnist"] != plain["mnist"]
+    few = [f"data.sources.{name}.{part}={count}" for name in ("mnist", "svhn") for part, count in (("train", 2000), ("test", 300))]
+    listed = "stream.tasks=[{source: svhn, n_train: 60}, {source: mnist, n_train: 60}]"
+    short = ("selection=none", "trainer.max_epochs=1", "stream.n_val=20", "backbone.sizes=[16]", "progress=false")
+    both = run(tmp_path, "learner=finetune", "stream=transfer", listed, *few, *short, small=False)["stream"]["images"]
+    assert set(both) == {"mnist", "svhn"}
+    assert both["mnist"] == plain["mnist"]
+
+
+class Contrary(Independent):
+    """Learns as Independent does, and answers with what it thinks the least likely."""
+
+    def forward(self, x, task=None):
+        return -super().forward(x, task)
+
+
+def test_transfer_is_what_the_stream_gave_less_what_the_task_alone_gave(tmp_path: Path) -> None:
+    """The reference learns as Independent does; of two classes who answers the other one is right wherever the reference is not."""
+    contrary = ("learner=independent", "learner._target_=tests.test_experiment.Contrary", "reference=true")
+    results = run(tmp_path, *contrary)
+    own, alone = results["accuracy_matrix"][-1][-1], results["reference"]["accuracy"]
+    assert own == pytest.approx(1 - alone)
+    assert alone > 0.6
+    assert results["reference"]["transfer"] == pytest.approx(own - alone)
+    assert results["reference"]["transfer"] < -0.2
 
 
 def test_without_validation_data_and_selection_a_run_works(tmp_path: Path) -> None:

@@ -7,7 +7,15 @@ from statistics import mean, median
 
 import pytest
 
-from tests.commands import run
+from cl_lightning.experiment import build_sources
+from cl_lightning.report.compare import papers
+from tests.commands import configure, run
+
+
+def test_the_original_images_have_the_digests_that_are_known(real_data: str) -> None:
+    sources = build_sources(configure("data=real", f"data.root={real_data}"))
+    for name in ("mnist", "fashion_mnist"):
+        assert {paper["images"][name] for paper in papers()} == {sources[name].digest}
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ class Sizes:
     held_out: int | None = None  # images a class that only validation draws from, the same for all tasks and seeds; None: no such pool
     test_per_class: int | None = None  # at most so many, where n_test is None
     asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
+    test_share: float | None = None  # this part of each class's test images: keeps the proportions of classes and of tasks
 
     def __post_init__(self) -> None:
         if self.on_shortage not in SHORTAGES:
@@ -44,6 +45,13 @@ class Sizes:
             raise Refusal(f"stream.n_train={self.n_train} must be at least 1 (null: all), stream.n_val={self.n_val} at least 0.")
         if self.n_test is not None and self.n_test < 1:
             raise Refusal(f"stream.n_test={self.n_test} must lie between 1 and the examples there are (null: all).")
+        if self.test_share is not None and not 0 < self.test_share <= 1:
+            raise Refusal(f"stream.test_share={self.test_share} must be greater than 0 and at most 1 (null: all).")
+        if self.test_share is not None and self.n_test is not None:
+            raise Refusal(
+                f"{self.asked_by.format('n_test')}={self.n_test} is a number of test examples, and stream.test_share={self.test_share} a "
+                "part of those there are: a task cannot have both. Set one of them to null."
+            )
         if not self.balanced and (self.held_out is not None or self.test_per_class is not None):
             raise Refusal("stream.held_out and stream.test_per_class are numbers a class. Set stream.balanced=true, or leave both at null.")
 
@@ -68,7 +76,11 @@ class Sizes:
                 "Lower stream.n_train or stream.n_val, or set stream.on_shortage=shrink."
             )
         shuffled = train[torch.randperm(len(train), generator=rng(*key("train")))]
-        if n_test is None:
+        if self.test_share is not None:
+            own = {c: of_classes(images.test, [c]) for c in classes}
+            orders = {c: torch.randperm(len(rows), generator=rng(*key("test"), c)) for c, rows in own.items()}
+            drawn = torch.cat([rows[orders[c][: self.tested(len(rows))]] for c, rows in own.items()]).sort().values
+        elif n_test is None:
             drawn = test
         elif n_test <= len(test):
             drawn = test[torch.randperm(len(test), generator=rng(*key("test")))[:n_test]]
@@ -89,8 +101,8 @@ class Sizes:
                 )
             for name, rows in (("n_train", train), ("n_val", val), ("n_test", of_classes(images.test, [c]))):
                 wanted = each[name]
-                if name == "n_test" and wanted is None and self.test_per_class is not None:
-                    wanted = min(self.test_per_class, len(rows))
+                if name == "n_test" and wanted is None:
+                    wanted = self.tested(len(rows))
                 if wanted is not None and wanted > len(rows) and self.on_shortage == "error":
                     raise Refusal(
                         f"A task needs {wanted} examples of class {c} ({images.classes[c]}) of {images.name} for {name}, but {len(rows)} "
@@ -101,6 +113,11 @@ class Sizes:
         drawn = {name: torch.cat(rows) for name, rows in parts.items()}
         asked = {name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total}
         return Draw(drawn["n_train"], drawn["n_val"], drawn["n_test"], asked)
+
+    def tested(self, there: int) -> int:
+        """How many of a class's test images a task gets that asks for no number of them: the share of what may be taken, at least one."""
+        most = there if self.test_per_class is None else min(self.test_per_class, there)
+        return most if self.test_share is None else max(1, round(self.test_share * most))
 
     def pools(
         self, images: Images, c: int, n_train: int | None, n_val: int, key: Callable[[str], tuple]

@@ -85,6 +85,7 @@ def sequence(
     held_out: Mapping[str, int] | None = None,
     balanced: bool = True,
     on_shortage: str = "error",
+    test_share: float | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """Tasks in the order listed. Each draws afresh from its source, so that two tasks of one source may share images.
@@ -96,7 +97,9 @@ def sequence(
         raise Refusal(f"stream.tasks={tasks} must be a list of tasks here, as in stream.tasks=[{{source: mnist}}, {{source: svhn}}].")
     at_least_one(tasks=len(tasks))
     entries = [listed(entry, index) for index, entry in enumerate(tasks)]
-    sizes = Sizes(None, n_val, None, balanced, on_shortage, test_per_class=test_per_class)
+    sizes = Sizes(None, n_val, None, balanced, on_shortage, test_per_class=test_per_class, test_share=test_share)
+    for one in entries:  # what cannot be drawn is said before the first task is learned
+        replace(sizes, n_test=one.n_test, asked_by=one.asked_by)
     return of_listed("sequence", sources, seed, len(entries), entries.__getitem__, head, sizes, held_out or {}, show)
 
 
@@ -115,6 +118,7 @@ def long(
     test_per_class: int | None = None,
     held_out: Mapping[str, int] | None = None,
     on_shortage: str = "error",
+    test_share: float | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The S_long generator of Veniat et al. 2021: for each task a source, some of its classes, and a size are drawn.
@@ -132,7 +136,7 @@ def long(
         n_train, n_val = map(min, large, at_most.get(name, large)) if is_large else small
         return Listed(name, classes_per_task, n_train=n_train, n_val=n_val, asked_by="{} of stream." + ("large" if is_large else "small"))
 
-    sizes = Sizes(None, 0, None, True, on_shortage, test_per_class=test_per_class)
+    sizes = Sizes(None, 0, None, True, on_shortage, test_per_class=test_per_class, test_share=test_share)
     return of_listed("long", sources, seed, tasks, entry, head, sizes, held_out or {}, show)
 
 
@@ -194,7 +198,7 @@ def of_listed(
             pixels = turned(shape, one.rotate)
         names, colour = tuple(images.classes[c] for c in order), background(one.colour, seed)
         name = f"{one.source} {' '.join(names)}"
-        return Recipe(name, names, drawn.train, drawn.val, drawn.test, outputs, pixels, images, colour, drawn.asked)
+        return Recipe(name, names, drawn.train, drawn.val, drawn.test, outputs, pixels, images, colour, drawn.asked, one.permute)
 
     used = tuple(dict.fromkeys(entry(index).source for index in range(tasks)))
     return Stream(kind, tuple(sources[name] for name in used), Head(head, max(own[-1] for own in owned) + 1, owned), a_task, seed, show)

@@ -37,6 +37,7 @@ def permuted(
     order: str | None = None,
     balanced: bool = False,
     on_shortage: str = "error",
+    test_share: float | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """All classes under one fixed permutation of the pixels a task; every task draws its own examples (Goodfellow et al. 2014).
@@ -54,8 +55,9 @@ def permuted(
             return fixed[index]
         return None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(seed, "permuted", index, "permutation"))
 
-    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage)
-    return transformed("permuted", images, seed, tasks, sizes, head, show, lambda i: f"permutation {i}", source_pixels, order)
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    name = "permutation {}".format
+    return transformed("permuted", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=True, order=order)
 
 
 @recipe
@@ -72,6 +74,7 @@ def rotated(
     order: str | None = None,
     balanced: bool = False,
     on_shortage: str = "error",
+    test_share: float | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """All classes turned by one fixed angle a task, drawn uniformly from the task's own part of 0 to ``degrees`` (Lopez-Paz and
@@ -91,13 +94,14 @@ def rotated(
         part = (torch.tensor([index]) + torch.rand(1, generator=rng(seed, "rotated", index, "angle"))) / tasks
         return fixed[index] if fixed else (part * degrees).item()
 
+    def name(index: int) -> str:
+        return f"rotation by {turn(index):.2f} degrees"
+
     def source_pixels(index: int) -> torch.Tensor:
         return turned(shape_of(show, images), turn(index))
 
-    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage)
-    return transformed(
-        "rotated", images, seed, tasks, sizes, head, show, lambda i: f"rotation by {turn(i):.2f} degrees", source_pixels, order
-    )
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    return transformed("rotated", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=False, order=order)
 
 
 def turned(shape: tuple[int, int, int], degrees: float) -> torch.Tensor:
@@ -118,9 +122,11 @@ def transformed(
     show: Show,
     name: Callable[[int], str],
     source_pixels: Callable[[int], torch.Tensor | None],
+    permutes: bool,
     order: str | None = None,
 ) -> Stream:
-    """Tasks that share all classes and differ in where pixels come from. Under ``multi_*`` heads each has outputs of its own."""
+    """Tasks that share all classes and differ in where pixels come from: each is permuted (``permutes``) or turned. Under ``multi_*``
+    heads each has outputs of its own."""
     classes, apart = range(len(images.classes)), head in ("multi_test", "multi_train_test")
     owned = tuple(tuple(c + apart * index * len(classes) for c in classes) for index in range(tasks))
     none_empty(images, classes)
@@ -134,8 +140,9 @@ def transformed(
     def a_task(index: int) -> Recipe:
         drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
         train, val = (drawn.train, drawn.val) if fixed is None else (fixed[index], drawn.val[:0])
-        outputs = torch.tensor(owned[index])
-        return Recipe(name(index), images.classes, train, val, drawn.test, outputs, source_pixels(index), asked=drawn.asked)
+        outputs, pixels = torch.tensor(owned[index]), source_pixels(index)
+        permuted = permutes and pixels is not None
+        return Recipe(name(index), images.classes, train, val, drawn.test, outputs, pixels, asked=drawn.asked, permuted=permuted)
 
     return Stream(kind, (images,), Head(head, owned[-1][-1] + 1, owned), a_task, seed, show)
 
@@ -153,6 +160,7 @@ def split(
     class_order: str | Sequence[int] | None = None,
     balanced: bool = False,
     on_shortage: str = "error",
+    test_share: float | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """Disjoint groups of classes. In a ``domain`` stream every task has outputs 0, 1, ..."""
@@ -164,7 +172,7 @@ def split(
             "at hand. Lower stream.tasks or stream.classes_per_task."
         )
     groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
-    return grouped("split", images, seed, groups, Sizes(n_train, n_val, n_test, balanced, on_shortage), head, show)
+    return grouped("split", images, seed, groups, Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share), head, show)
 
 
 FIRST_TASKS = {
@@ -196,6 +204,7 @@ def two_tasks(
     first_identity: bool = True,
     balanced: bool = False,
     on_shortage: str = "error",
+    test_share: float | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
@@ -210,7 +219,7 @@ def two_tasks(
     order = ordered(images, class_order, seed)[:10]
     if len(order) < 10:
         raise Refusal(f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose another stream.source.")
-    ten, sizes = images.only(order), Sizes(n_train, n_val, n_test, balanced, on_shortage)
+    ten, sizes = images.only(order), Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
         return grouped(kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show)
@@ -219,7 +228,7 @@ def two_tasks(
         pixels = math.prod(shape_of(show, images))
         return None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
 
-    return transformed(kind, ten, seed, 2, sizes, head, show, lambda i: f"permutation {i}", source_pixels)
+    return transformed(kind, ten, seed, 2, sizes, head, show, lambda i: f"permutation {i}", source_pixels, permutes=True)
 
 
 def grouped(name: str, images: Images, seed: int, groups: Sequence[Sequence[int]], sizes: Sizes, head: str, show: Show) -> Stream:

@@ -24,7 +24,7 @@ class Resemblance:
     task: int
     sure: float  # share of its images with probability >= 0.9 for one class of earlier tasks
     entropy: float  # of its predictions, mean over its images, in nats
-    permuted: bool = False  # whether its pixels are permuted: other inputs by construction, however sure a network is
+    permuted: bool = False  # whether the stream permuted its pixels: other inputs by construction, however sure a network is
 
     @property
     def alike(self) -> bool:
@@ -58,7 +58,7 @@ def look(network: nn.Module, x: torch.Tensor, stream: Stream, index: int) -> Res
     p = network(x).softmax(1)
     sure = (p[:, old].amax(1) >= SURE).double().mean().item()
     entropy = torch.special.entr(p).sum(1).mean().item()
-    return Resemblance(index, sure, entropy, is_permutation(stream.recipe(index).pixels))
+    return Resemblance(index, sure, entropy, stream.recipe(index).permuted)
 
 
 def fit(network: nn.Module, x: torch.Tensor, y: torch.Tensor, index: int) -> None:
@@ -69,11 +69,3 @@ def fit(network: nn.Module, x: torch.Tensor, y: torch.Tensor, index: int) -> Non
             optimizer.zero_grad()
             F.cross_entropy(network(x[rows]), y[rows]).backward()
             optimizer.step()
-
-
-def is_permutation(pixels: torch.Tensor | None) -> bool:
-    """Of all pixels, and not each to its place."""
-    if pixels is None:
-        return False
-    places = torch.arange(len(pixels))
-    return torch.equal(pixels.sort().values, places) and not torch.equal(pixels, places)

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cl_lightning.errors import Refusal
-from cl_lightning.report.compare import groups_in, markdown, stand_ins, table
+from cl_lightning.report.compare import groups_in, markdown, table
+from cl_lightning.report.notes import notes
 
 DESCRIPTION = "Compare finished runs: means and standard deviations over seeds, beside published values."
 
@@ -27,14 +29,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(refusal, file=sys.stderr)
         return 2
     if options.markdown:
-        print("\n\n".join([markdown(heads, rows), *stand_ins(groups)]))
+        print("\n\n".join([markdown(heads, rows), *notes(groups)]))
         return 0
     shown = Table()
     for head in heads:
         shown.add_column(head, no_wrap=True)
     for row in rows:
         shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 300).print(shown, *stand_ins(groups), sep="\n")
+    Console(width=None if sys.stdout.isatty() else 300).print(shown, *map(escape, notes(groups)), sep="\n")
     return 0
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
-from cl_lightning.runs import conf_dir, learner_name, relevant
+from cl_lightning.runs import REMARKS, conf_dir, learner_name, relevant, targets
 
 COLUMNS = {  # results, and their heads in a table
     "validation": "val",
@@ -30,9 +30,21 @@ COLUMNS = {  # results, and their heads in a table
 
 HARMLESS = (  # settings that do not change what a number means
     "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block", "trainer.stack", "trainer.candidates_at_once",
-    "trainer.probe_every", "trainer.probe_at", "trainer.probe_examples", "trainer.evaluate", "trainer.accelerator", "trainer.threads",
-    "trainer.callbacks",
+    "trainer.probe_every", "trainer.probe_at", "trainer.probe_examples", "trainer.evaluate",
 )  # fmt: skip
+SPEED = ("trainer.accelerator", "trainer.threads")  # settings that change seconds, and no other number
+
+
+class Code(NamedTuple):
+    """What made a run."""
+
+    package: str
+    torch: str
+    source: str  # a hash of the program's code and of the files of ``own``
+    own: tuple[str, ...]  # modules of classes that are not the program's
+
+    def __str__(self) -> str:
+        return f"cl_lightning {self.package} (source {self.source}), torch {self.torch}"
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,8 @@ class Group:
     settings: dict[str, Any]  # dotted names
     seeds: tuple[int, ...]
     values: dict[str, list[float]]  # of COLUMNS, one a seed; without those that some run does not have
+    images: frozenset[tuple[str, str]] = frozenset()  # sources with the digests of their images, where runs tell them
+    code: Mapping[Code, tuple[int, ...]] = field(default_factory=dict)  # with the seeds that it ran, where runs tell it
 
     def shown(self, column: str) -> str:
         values = self.values.get(column)
@@ -84,7 +98,20 @@ def group_of(runs: Sequence[dict]) -> Group:
         known = [value for value in (row[column] for row in rows) if value is not None]
         if len(known) == len(rows):
             values[column] = known
-    return Group(runs[0]["name"], runs[0]["learner"], settings_of(runs[0]["config"]), tuple(sorted(run["seed"] for run in runs)), values)
+    one, seeds = runs[0], tuple(sorted(run["seed"] for run in runs))
+    images = frozenset(pair for run in runs for pair in run.get("stream", {}).get("images", {}).items())
+    return Group(one["name"], one["learner"], settings_of(one["config"]), seeds, values, images, code_of(runs))
+
+
+def code_of(runs: Sequence[dict]) -> dict[Code, tuple[int, ...]]:
+    """Which code ran which seeds."""
+    seeds: dict[Code, tuple[int, ...]] = {}
+    for run in sorted((run for run in runs if "version" in run), key=lambda run: run["seed"]):
+        version, modules = run["version"], sorted(targets(run["config"]))
+        own = tuple(module for module in modules if module.partition(".")[0] != "cl_lightning")
+        code = Code(version["package"], version["torch"], version["source_hash"], own)
+        seeds[code] = (*seeds.get(code, ()), run["seed"])
+    return seeds
 
 
 def values_of(run: dict) -> dict[str, float | None]:
@@ -114,48 +141,79 @@ def gain(run: Mapping[str, Any]) -> float | None:
 
 
 def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted names of all settings; of the data, the kind of the source alone."""
+    """Dotted names of all settings, classes among them."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         path = f"{prefix}{key}"
         if path == "data":
-            targets = sorted({str(source["_target_"]) for source in value.get("sources", {}).values()})
-            kind = "synthetic" if all("synthetic" in target for target in targets) else "real"
-            stand_ins = [f"{other} for {name}" for name, other in sorted((value.get("substitute") or {}).items())]
-            flat["data"] = ", ".join([kind, *stand_ins])
+            flat |= settings_of_data(value)
         elif isinstance(value, Mapping) and value:
             flat |= settings_of(value, f"{path}.")
-        elif key not in ("_target_", "seed"):
+        elif key != "seed":
             flat[path] = value
     return flat
 
 
+def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The kind of the data and what stands in, and all that is said of the sources but places and remarks."""
+    sources = data.get("sources", {})
+    drawn = all("synthetic" in str(source["_target_"]) for source in sources.values())
+    stand_ins = [f"{other} for {name}" for name, other in sorted((data.get("substitute") or {}).items())]
+    flat: dict[str, Any] = {"data": ", ".join(["synthetic" if drawn else "real", *stand_ins])}
+    for name, source in sources.items():
+        flat |= {f"data.sources.{name}.{key}": value for key, value in source.items() if key not in REMARKS}
+    return flat
+
+
 def differing(groups: Sequence[Group]) -> list[str]:
-    """Settings in which groups of one experiment and learner differ: what was varied. Different streams are told by their names alone."""
+    """Settings in which groups of one experiment and learner differ: what was varied. Different streams are told by their
+    names alone, and different kinds of data by theirs."""
     varied = []
     for key in dict.fromkeys(key for group in groups for key in group.settings):
-        by_learner: dict[tuple, set] = {}
+        of_source, of_stream = key.startswith("data."), key.startswith("stream.") and key != "stream.name"
+        alike: dict[tuple, set] = {}
         for group in groups:
-            stream = group.settings.get("stream.name") if key.startswith("stream.") and key != "stream.name" else None
-            by_learner.setdefault((group.experiment, group.learner, stream), set()).add(repr(group.settings.get(key)))
-        if any(len(values) > 1 for values in by_learner.values()):
+            told = ["stream.name"] * of_stream + ["data"] * of_source
+            which = (group.experiment, group.learner, *(group.settings.get(name) for name in told))
+            if key in group.settings or not of_source:  # another source is told by the stream
+                alike.setdefault(which, set()).add(repr(group.settings.get(key)))
+        if any(len(values) > 1 for values in alike.values()):
             varied.append(key)
     return varied
 
 
+def head_of(key: str) -> str:
+    """
+    >>> head_of("trainer.lr"), head_of("stream.name"), head_of("backbone._target_"), head_of("data.sources.mnist.side")
+    ('lr', 'stream', 'class of backbone', 'mnist.side')
+    """
+    group, _, last = key.rpartition(".")
+    if key.startswith("data.sources."):
+        return key.removeprefix("data.sources.")
+    return f"class of {group}" if last == "_target_" else "stream" if key == "stream.name" else last
+
+
 def published(group: Group) -> dict[str, float]:
-    """What papers print for this experiment, learner and settings: all settings that can matter, not those that somebody thought of."""
-    if group.settings.get("data") != "real":
-        return {}
+    """What papers print for this experiment, learner, images and settings: all settings that can matter, not those that
+    somebody thought of. The fingerprint of a run's stream is made of nothing else, but for its seed."""
     found: dict[str, float] = {}
+    if group.settings.get("data") != "real":
+        return found
     for paper in papers():
-        for row in paper["rows"] if paper["experiment"] == group.experiment else ():
+        for row in [] if paper["experiment"] != group.experiment or other_images(group, paper) else paper["rows"]:
             if group.learner.startswith(row["learner"]):
                 others = (f"{key}={value}" for key, value in row.items() if key not in COLUMNS)
                 learner, settings = as_published(group.experiment, (*paper["command"], *others))
-                if learner == group.learner and not departures(group.settings, settings):
-                    found |= {key: value for key, value in row.items() if key in COLUMNS}
+                away = departures(group.settings, settings)
+                if learner == group.learner and set(away) <= set(SPEED):
+                    numbers = {key: value for key, value in row.items() if key in COLUMNS}
+                    found |= {key: value for key, value in numbers.items() if key != "cpu_seconds" or not away}
     return found
+
+
+def other_images(group: Group, paper: Mapping[str, Any]) -> list[str]:
+    """Sources whose images are not those that are known under their name."""
+    return sorted({name for name, digest in group.images if paper["images"].get(name, digest) != digest})
 
 
 @cache
@@ -197,7 +255,7 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     printed = [published(group) for group in groups]
     beside = [column for column in measures if any(column in row for row in printed)]
     many = len({group.experiment for group in groups}) > 1
-    heads = ["experiment"] * many + ["learner", *("stream" if key == "stream.name" else key.rpartition(".")[2] for key in varied)]
+    heads = ["experiment"] * many + ["learner", *map(head_of, varied)]
     for column in measures:
         heads += [COLUMNS[column], *["paper"] * (column in beside)]
     rows = []
@@ -207,15 +265,6 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
             row += [group.shown(column), *([f"{of_paper[column]:g}" if column in of_paper else ""] if column in beside else [])]
         rows.append([*row, str(len(group.seeds))])
     return [*heads, "seeds"], rows
-
-
-def stand_ins(groups: Sequence[Group]) -> list[str]:
-    """A line for each experiment in which other images take the place of the named ones."""
-    found: dict[str, set[str]] = {}
-    for group in groups:
-        _, *others = str(group.settings.get("data")).split(", ")  # as settings_of writes them
-        found.setdefault(group.experiment, set()).update(others)
-    return [f"{experiment}: {', '.join(sorted(others))} (data.substitute)." for experiment, others in found.items() if others]
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

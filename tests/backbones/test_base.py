@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import io
+from itertools import combinations
 
 import pytest
 import torch
 import torch.nn as nn
 
 from cl_lightning.backbones import Backbone
+from cl_lightning.backbones.base import ByTask
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 from cl_lightning.metrics.flops import flops_of
@@ -93,6 +95,15 @@ def test_it_needs_the_task_where_it_has_layers_a_task_and_there_alone(name: str)
 def test_a_head_a_task_leaves_the_outputs_of_others_out(name: str) -> None:
     logits = build(name, heads="per_task").eval()(images(), TASKS)
     assert torch.equal(logits.isneginf(), PAIRS.foreign[TASKS])
+
+
+@every_network
+def test_layers_of_tasks_begin_with_weights_of_their_own(name: str) -> None:
+    network = build(name, heads="per_task")
+    for layers in (module.layers for module in network.modules() if isinstance(module, ByTask)):
+        weights = [layer.weight for layer in layers]
+        assert len(weights) == 3
+        assert not any(torch.equal(one, other) for one, other in combinations(weights, 2))
 
 
 @every_network

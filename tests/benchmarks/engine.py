@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,7 +22,16 @@ from cl_lightning.learners import Finetune, Phase
 HEAD = Head("domain", 10, (tuple(range(10)),))
 
 
-NO_STREAM: Any = SimpleNamespace(show=PLAIN)  # examples are handed over
+class NoStream:
+    """Stands where a stream would: examples are handed over."""
+
+    show = PLAIN
+
+    def __len__(self) -> int:
+        return 1
+
+
+NO_STREAM: Any = NoStream()
 
 
 def examples(n: int, seed: int = 0, shape: Sequence[int] = (1, 28, 28)) -> Split:

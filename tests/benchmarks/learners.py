@@ -20,7 +20,7 @@ from cl_lightning.journal import Journal
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Learner, Phase
 from cl_lightning.learners.fisher import fisher
 from tests.benchmarks import bare
-from tests.benchmarks.engine import HEAD, MLP, examples
+from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, examples
 
 PAST, MEMORIES = 19, 256
 
@@ -31,7 +31,7 @@ def single_pass(learner: Learner, split: Split) -> None:
     settings = Training(batch_size=10, optimizer="sgd", lr=0.1)
     c = Candidate("", learner.fresh(0))
     with tempfile.TemporaryDirectory() as folder:
-        engine = Engine(StreamDataModule([0]), Journal(Path(folder)), settings)  # type: ignore[arg-type]
+        engine = Engine(StreamDataModule(NO_STREAM), Journal(Path(folder)), settings)
         engine.fit(learner, Phase([c]), [c], task, {"where": "benchmark", "index": 0, "first": 0}, {}).finish()
 
 

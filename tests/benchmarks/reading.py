@@ -37,14 +37,14 @@ def seconds_to_decode(folder: Path, images: int) -> float:
     return time.process_time() - began
 
 
-def seconds_to_open(folder: Path, repeats: int) -> float:
-    """A task of 4000 training and 2000 validation images in colour, of a data set in the cache, normalised."""
-    source = Objects(train=8000, test=1000)
+def seconds_to_open(folder: Path, n: int, repeats: int) -> float:
+    """A task of so many training and half as many validation images in colour, of a data set in the cache, normalised."""
+    source = Objects(train=2 * n, test=n // 4)
     open_images("objects", source, folder)
     times = []
     for _ in range(repeats):
         images = open_images("objects", source, folder)
-        tasks = [{"source": "objects", "n_train": 4000, "n_val": 2000}]
+        tasks = [{"source": "objects", "n_train": n, "n_val": n // 2}]
         stream = sequence({"objects": images}, 0, tasks, show=Show(shape=[3, 32, 32], normalise=True))
         began = time.process_time()
         with StreamDataModule(stream).open(0) as task:

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
+import pytest
 import torch
 
+from tests.benchmarks import __main__ as benchmark
 from tests.benchmarks import bare
 from tests.benchmarks.engine import examples, interleaved, lock_step
+from tests.commands import SMALL
+
+README = Path(__file__).parents[2].joinpath("README.md").read_text()
+LITTLE = benchmark.Effort(repeats=1, part=0.01, overrides=SMALL)
+NAMES = [row.__name__ for row in benchmark.all_rows(LITTLE)]
+
+
+@pytest.mark.parametrize("index", range(len(NAMES)), ids=lambda i: f"{i}-{NAMES[i]}")
+def test_every_row_is_measured_and_stands_in_the_readme(index: int) -> None:
+    rows = list(benchmark.all_rows(LITTLE)[index])
+    assert rows
+    for row in rows:
+        assert math.isfinite(row.measured)
+        assert row.bf16 == ("bf16" in row.work)
+        assert f"\n| {row.work} | {'' if row.at_most is None else f'{row.at_most:g} {row.unit}'} |" in README
+
+
+def test_the_table_says_what_was_missed_and_what_this_processor_cannot_tell(tmp_path: Path, monkeypatch, capsys) -> None:
+    rows = [benchmark.Row("quick", 0.5, 1), benchmark.Row("slow", 2, 1), benchmark.Row("in bf16", 2, 1, bf16=True)]
+    monkeypatch.setattr(benchmark, "all_rows", lambda effort: [iter(rows)])
+    ends = {}
+    for precision in ("32", "bf16-mixed"):
+        monkeypatch.setattr(benchmark, "bf16_if_fast", lambda precision=precision: precision)
+        benchmark.main(["--json", str(tmp_path / "rows.json")])
+        measured = [line.split(" | ")[2] for line in capsys.readouterr().out.splitlines()[2:]]
+        ends[precision] = measured, [row["met"] for row in json.loads((tmp_path / "rows.json").read_text())]
+    assert ends["32"] == (["0.50 x", "2.00 x (missed)", "2.00 x (no bf16 on this CPU)"], [True, False, None])
+    assert ends["bf16-mixed"] == (["0.50 x", "2.00 x (missed)", "2.00 x (missed)"], [True, False, False])
 
 
 def test_both_sides_train_the_same_network() -> None:

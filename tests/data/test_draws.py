@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.draws import Sizes
-from cl_lightning.data.sequence import sequence
+from cl_lightning.data.sequence import long, sequence
+from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams import permuted, rotated, split, two_tasks
 from cl_lightning.errors import Refusal
 from tests import toys
 
@@ -150,3 +152,92 @@ def test_validation_never_takes_all_images_of_a_class() -> None:
 def test_numbers_a_class_need_balanced_draws(numbers: dict) -> None:
     with pytest.raises(Refusal, match=r"stream\.balanced=true"):
         Sizes(10, 0, None, False, **numbers)
+
+
+# ---- a share of the test examples --------------------------------------------------------------------------------
+
+TESTED = [40, 100, 300, 10]  # test images of each class
+
+
+def uneven(name: str = "uneven", times: int = 1) -> Images:
+    """Test images of each class as in TESTED, in mixed order."""
+    y = torch.arange(4).repeat_interleave(times * torch.tensor(TESTED))
+    y = y[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))]
+    test = Pool(torch.zeros(len(y), 1, 1, 1, dtype=torch.uint8), y)
+    return Images(name, tuple("abcd"), numbered(50, 1, 4).train, test, digest=f"{name}-{times}")
+
+
+def a_split(**options: object) -> Stream:
+    sizes = {"n_train": 20, "n_val": 0, "n_test": None, "head": "single"}
+    return split(uneven(), **{"seed": 0, "tasks": 2, "classes_per_task": 2, **sizes, **options})
+
+
+def counts(stream: Stream, index: int) -> list[int]:
+    recipe = stream.recipe(index)
+    assert len(recipe.test.unique()) == len(recipe.test)
+    return stream.images(recipe).test.y[recipe.test].bincount(minlength=4).tolist()
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_share_of_the_test_examples_keeps_the_proportions_of_classes_and_of_tasks(balanced: bool) -> None:
+    s = a_split(test_share=0.1, balanced=balanced)
+    assert [counts(s, 0), counts(s, 1)] == [[4, 10, 0, 0], [0, 0, 30, 1]]
+    assert [described["n_test"] for described in s.describe()] == [14, 31]
+    assert counts(a_split(test_share=0.001, balanced=balanced), 1) == [0, 0, 1, 1], "no class goes untested"
+
+
+def test_sources_of_a_sequence_keep_their_proportions_under_the_cap_of_a_class() -> None:
+    sources = {"few": uneven("few"), "many": uneven("many", times=3)}
+    tasks = [{"source": "few", "n_train": 4}, {"source": "many", "n_train": 4}]
+    s = sequence(sources, 0, tasks, test_share=0.2)
+    assert [counts(s, 0), counts(s, 1)] == [[8, 20, 60, 2], [24, 60, 180, 6]]
+    capped = sequence(sources, 0, tasks, test_share=0.2, test_per_class=100)
+    assert [counts(capped, 0), counts(capped, 1)] == [[8, 20, 20, 2], [20, 20, 20, 6]]
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_the_share_is_drawn_with_the_seed_anew_for_each_task_and_grows_by_additions(balanced: bool) -> None:
+    def rows(index: int = 0, **options: object) -> set[int]:
+        draws = {"seed": 0, "tasks": 2, "n_train": 20, "n_val": 0, "n_test": None, "balanced": balanced, "test_share": 0.1}
+        return set(permuted(uneven(), **{**draws, **options}).recipe(index).test.tolist())
+
+    assert rows() == rows()
+    assert rows() != rows(seed=1)
+    assert rows() != rows(1)
+    assert rows() < rows(test_share=0.3) < rows(test_share=1.0)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_share_of_one_is_all_and_no_share_leaves_draws_and_fingerprint_as_they_were(balanced: bool) -> None:
+    whole, plain = a_split(test_share=1, balanced=balanced), a_split(balanced=balanced)
+    for index in (0, 1):
+        assert torch.equal(whole.recipe(index).test, plain.recipe(index).test)
+        assert torch.equal(a_split(test_share=0.1, balanced=balanced).recipe(index).train, plain.recipe(index).train)
+    assert "test_share" not in plain.made_of[1], "the fingerprint would be another than before there was a share"
+    assert len({a_split(test_share=share).fingerprint for share in (None, 0.1, 0.2)}) == 3
+
+
+SINGLE = {"images": uneven(), "seed": 0, "n_train": 4, "n_val": 0}
+RECIPES = {
+    "permuted": lambda **o: permuted(**SINGLE, tasks=2, **o),
+    "rotated": lambda **o: rotated(**SINGLE, tasks=2, **o),
+    "split": lambda **o: split(**SINGLE, tasks=2, classes_per_task=2, head="single", **o),
+    "two_tasks": lambda **o: two_tasks(**{**SINGLE, "images": numbered(10, 40), "n_train": 10}, kind="DP10-10", **o),
+    "sequence": lambda n_test, **o: sequence({"uneven": uneven()}, 0, [{"source": "uneven", "n_test": n_test}], balanced=False, **o),
+    "long": lambda n_test, **o: long(
+        {"uneven": uneven()}, 0, 2, names=["uneven"], classes_per_task=2, large=[4, 0], small=[4, 0], at_most={}, shares=[0.5], **o
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_knows_the_share_and_refuses_it_beside_a_number(recipe: str) -> None:
+    make = RECIPES[recipe]
+    some, every = (make(n_test=None, test_share=share).recipe(1 if recipe != "sequence" else 0) for share in (0.5, None))
+    assert abs(len(some.test) - len(every.test) / 2) <= 2
+    for share in (0, 1.5, -0.1):
+        with pytest.raises(Refusal, match="greater than 0 and at most 1"):
+            make(n_test=None, test_share=share)
+    if recipe != "long":  # whose tasks name no number
+        with pytest.raises(Refusal, match=r"n_test=8 is a number .* stream\.test_share=0\.5 .* Set one of them to null"):
+            make(n_test=8, test_share=0.5)

@@ -52,6 +52,7 @@ def test_a_task_may_permute_or_turn_its_pixels() -> None:
     s = of(A, {**A, "like": 0, "permute": True}, {**A, "like": 0, "rotate": 90})
     assert sorted(s.recipe(1).pixels.tolist()) == list(range(36))
     assert torch.equal(s.test(2).x, torch.rot90(s.test(0).x, 1, (2, 3)))
+    assert [s.recipe(i).permuted for i in range(3)] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +168,7 @@ def test_a_stream_of_ones_own_without_the_decorator_is_told_apart_by_its_example
 
     one, same, other = (replace(toys.stream(n_train=n), made_of=()) for n in (60, 60, 59))
     assert one.fingerprint == same.fingerprint != other.fingerprint
+    assert replace(one, make=lambda index: replace(same.make(index), permuted=False)).fingerprint == one.fingerprint, "the same examples"
 
 
 def test_sources_of_several_shapes_need_a_shape_to_be_brought_to() -> None:

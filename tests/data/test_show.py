@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from statistics import fmean, stdev
 
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.show import Show, formed, recoloured, statistics
-from cl_lightning.data.streams import split
+from cl_lightning.data.streams import permuted, split
 from cl_lightning.data.task import Block, Blocks
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune
@@ -91,15 +92,16 @@ def test_what_images_are_normalised_by_is_counted_over_training_images_alone_a_c
     x[:, 2] //= 4
     train, test = Pool(x, torch.arange(24) % 2), Pool(x[:10] // 2, torch.arange(10) % 2)
     source, sizes = Images("chance", ("a", "b"), train, test, "x"), {"n_train": 8, "n_val": 4, "n_test": None}
-    s = split(source, seed=0, tasks=2, classes_per_task=1, head="single", show=Show(normalise=True), **sizes)
     for index in range(2):
+        s = split(source, seed=0, tasks=2, classes_per_task=1, head="single", show=Show(normalise=True), **sizes)
         recipe = s.recipe(index)
         shown = [train.x[recipe.train] / 255, train.x[recipe.val] / 255, test.x[recipe.test] / 255]
+        tested_first = s.test(index).x
         made = [s.task(index).train.x, s.task(index).val.x, s.test(index).x]
         for channel in range(3):
             values = shown[0][:, channel].flatten().tolist()
             mean, deviation = fmean(values), stdev(values)
-            for before, after in zip(shown, made):
+            for before, after in zip((*shown, shown[2]), (*made, tested_first)):
                 assert torch.allclose(after[:, channel], (before[:, channel] - mean) / deviation, atol=1e-4)
 
 
@@ -199,6 +201,15 @@ def test_neither_validation_nor_test_images_are_augmented() -> None:
     assert torch.equal(s.test(0).x, plain.test(0).x)
 
 
+def test_the_same_image_is_augmented_anew_at_each_place_of_each_step() -> None:
+    picture = toys.images()
+    same = replace(picture, train=Pool(picture.train.x[:1].expand(400, -1, -1, -1).clone(), picture.train.y))
+    s = permuted(same, seed=0, tasks=3, n_train=60, n_val=40, n_test=None, show=Show(flip=True, crop=2))
+    batches = [batch.x for step in (0, 6) for batch in augmented_block(s, step).batches]  # of the first epoch, and of the second
+    assert all(len(x.flatten(1).unique(dim=0)) > 1 for x in batches)
+    assert not any(torch.equal(a, b) for a, b in combinations(batches, 2))
+
+
 def test_what_comes_in_at_the_border_is_black_as_the_task_sees_it() -> None:
     s = stream(normalise=True, crop=6)  # windows that show nothing of the image are among 13 x 13
     black = -s.statistics(1)[0] / s.statistics(1)[1]
@@ -222,7 +233,7 @@ def test_validation_copies_are_made_once_beside_their_image() -> None:
     assert torch.equal(with_copies.x[::5], plain.task(0).val.x)
     assert torch.equal(with_copies.y, plain.task(0).val.y.repeat_interleave(5))
     assert torch.equal(with_copies.x, s.task(0).val.x)
-    assert not torch.equal(with_copies.x[1::5], with_copies.x[::5])
+    assert not any(torch.equal(with_copies.x[i::5], with_copies.x[j::5]) for i in range(5) for j in range(i))
     assert len(s.task(0).train) == len(plain.task(0).train)
     assert len(s.test(0)) == len(plain.test(0))
 

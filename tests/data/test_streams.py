@@ -162,6 +162,29 @@ def test_a_class_without_images_is_refused_by_name(pool: str) -> None:
     split(gap, seed=0, tasks=2, classes_per_task=1, n_train=50, n_val=0, n_test=None, head="single", class_order=[0, 2])
 
 
+def rows(s: Stream, part: str) -> list[list[int]]:
+    return [getattr(s.recipe(index), part).tolist() for index in range(len(s))]
+
+
+DRAWN = {  # what a seed decides
+    "permutations": lambda seed: rows(a_permuted(seed=seed), "pixels"),
+    "angles": lambda seed: [recipe.name for recipe in map(a_rotated(seed=seed).recipe, range(4))],
+    "classes": lambda seed: [a_split(seed=seed, class_order="random").recipe(0).classes],
+    "training examples of a split": lambda seed: rows(a_split(seed=seed), "train"),
+    "validation examples of a split": lambda seed: rows(a_split(seed=seed), "val"),
+    "training examples": lambda seed: rows(a_permuted(seed=seed), "train"),
+    "validation examples": lambda seed: rows(a_permuted(seed=seed), "val"),
+    "test examples": lambda seed: rows(a_permuted(seed=seed), "test"),
+}
+
+
+@pytest.mark.parametrize("what", DRAWN)
+def test_another_seed_draws_all_of_it_anew(what: str) -> None:
+    one, again, other = (DRAWN[what](seed) for seed in (0, 0, 1))
+    assert one == again
+    assert all(a != b for a, b in zip(one, other))
+
+
 # ---- rotations ---------------------------------------------------------------------------------------------------
 
 
@@ -201,6 +224,7 @@ def test_each_angle_is_drawn_from_its_own_part_of_the_range() -> None:
     for seed in range(20):
         turns = rotation_angles(a_rotated(seed=seed))
         assert all(45 * t <= turn < 45 * (t + 1) for t, turn in enumerate(turns))
+        assert len({round(turn - 45 * t, 1) for t, turn in enumerate(turns)}) > 1, "the same place in every part"
 
 
 def rotation_angles(s: Stream) -> list[float]:
@@ -213,3 +237,10 @@ def test_permuted_tasks_have_outputs_of_their_own_under_multiple_heads(head: str
     assert (s.head.outputs, s.head.owned[2]) == (32, tuple(range(16, 24)))
     assert set(s.task(2).train.y.tolist()) <= set(range(16, 24))
     assert torch.equal(s.task(2).train.x, a_permuted().task(2).train.x)
+
+
+def test_a_recipe_says_whether_it_permutes_and_not_only_where_pixels_come_from() -> None:
+    assert [a_permuted(first_identity=True).recipe(i).permuted for i in range(3)] == [False, True, True]
+    turns = a_rotated(angles=[0.0, 90.0, 180.0, 45.0])
+    assert not any(turns.recipe(i).permuted for i in range(4))
+    assert not a_split().recipe(1).permuted

@@ -46,6 +46,7 @@ def test_all_ten_classes_come_twice_and_only_the_second_time_permuted() -> None:
     assert s.recipe(0).pixels is None
     assert sorted(s.recipe(1).pixels.tolist()) == list(range(9)) != s.recipe(1).pixels.tolist()
     assert made("DP10-10", first_identity=False).recipe(0).pixels is not None
+    assert (s.recipe(0).permuted, s.recipe(1).permuted) == (False, True)
     assert all(len(s.task(i).train) == 400 for i in range(2))
 
 

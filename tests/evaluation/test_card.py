@@ -253,6 +253,16 @@ def test_resemblance_is_a_function_of_the_stream_and_needs_two_tasks() -> None:
     assert resemblance(toys.stream(tasks=1)) is None
 
 
+@pytest.mark.parametrize("degrees", [0.0, 90.0, 180.0])
+def test_a_turn_that_loses_no_pixel_is_no_permutation(degrees: float) -> None:
+    from cl_lightning.data.streams import rotated
+
+    s = rotated(toys.images(), seed=0, tasks=2, n_train=60, n_val=40, n_test=None, angles=[45.0, degrees])
+    alike = resemblance(s)
+    assert not alike.permuted
+    assert "permutation" not in card("domain", False, lessons({}, {}), HONEST, alike)[0].evidence
+
+
 # ---- grants ------------------------------------------------------------------------------------------------------
 
 

@@ -6,12 +6,13 @@ import pytest
 import torch
 import torch.nn as nn
 
-from cl_lightning.data.task import Batch
+from cl_lightning.data.task import Batch, Split
 from cl_lightning.learners import EWC, Candidate, Finetune
 from cl_lightning.learners.fisher import fisher, linear_calls
 from cl_lightning.learners.gradients import gradient, trained
 from cl_lightning.randomness import seeded
 from tests import toys
+from tests.learners import by_hand
 from tests.toys import builder, learn, training
 
 
@@ -243,3 +244,42 @@ def test_the_closed_form_holds_where_each_task_has_a_head() -> None:
     for f, parts in zip(found, zip(*rows)):
         expected = sum(torch.zeros_like(f) if g is None else g**2 for g in parts) / 20
         assert torch.allclose(f, expected, rtol=1e-9)
+
+
+# ---- by hand -----------------------------------------------------------------------------------------------
+
+
+def fisher_by_hand(net: by_hand.Net, examples: Split, own: list[int] | None) -> torch.Tensor:
+    """Empirical: the mean of the squared gradients of single examples."""
+    x, y, _ = examples.parts
+    losses = [by_hand.loss(net, one[None], label[None], own) for one, label in zip(x, y)]
+    return torch.stack([by_hand.gradient(loss, net) ** 2 for loss in losses]).mean(0)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("penalty", ["separate", "huszar", "online"])
+def test_three_tasks_are_learned_as_by_hand(penalty: str, masked: bool) -> None:
+    """In the head mode multi_train_test, Fisher information is of the outputs that the loss is about."""
+    s, strength, gamma = by_hand.pairs() if masked else toys.stream(tasks=3), 30.0, 0.5
+    options = {"penalty": penalty, "strength": strength, "gamma": gamma}
+    learner = by_hand.learned(EWC(build=builder(s), seed=by_hand.SEED, **options), s)
+    net = by_hand.fresh(0, (36, 16, 16, s.head.outputs))
+    centres: list[torch.Tensor] = []
+    fishers: list[torch.Tensor] = []
+
+    def pull(w: torch.Tensor) -> torch.Tensor:
+        """The gradient of strength/2 sum F (w - c)^2."""
+        if penalty == "separate":
+            return strength * sum(F * (w - c) for F, c in zip(fishers, centres))
+        ages = range(len(fishers), 0, -1)
+        kept = [(gamma**age if penalty == "online" else 1.0) * F for F, age in zip(fishers, ages)]
+        return strength * sum(kept) * (w - centres[-1])
+
+    for index in range(3):
+        own = by_hand.OWN[index] if masked else None
+        for _, x, y in by_hand.mini_batches(s.task(index).train, index):
+            g = by_hand.gradient(by_hand.loss(net, x, y, own), net)
+            by_hand.move(net, g + pull(by_hand.row(net)) if index else g)
+        centres.append(by_hand.row(net))
+        fishers.append(fisher_by_hand(net, s.task(index).train, own))
+    assert by_hand.equal(learner.network, net)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import chain, combinations
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -10,12 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cl_lightning.data.task import Batch
+from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
-from cl_lightning.learners import AGEM, GEM, Candidate, Finetune
+from cl_lightning.learners import AGEM, GEM, Candidate, Finetune, Learner
 from cl_lightning.learners.gem import dual
 from cl_lightning.learners.gradients import gradient, set_gradient, trained
+from cl_lightning.randomness import rng
 from tests import toys
+from tests.learners import by_hand
 from tests.toys import builder, learn, training
 
 
@@ -235,17 +240,16 @@ def test_memories_in_bf16_are_half_as_big_and_point_the_same_way() -> None:
 
 
 def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
+    """At a rate at which rounding is not blown up: at 0.3 accuracies of one seed differ by 0.2 between processors."""
     s = toys.stream(tasks=5, n_train=200, n_val=0)
-    settings = training(optimizer="sgd", lr=0.3, max_epochs=3, single_pass=True)
-    last = {}
-    for name, make in (
-        ("finetune", lambda: Finetune(build=builder(s, (32,)))),
-        ("gem", lambda: GEM(build=builder(s, (32,)), memories=50)),
-        ("gem without margin", lambda: GEM(build=builder(s, (32,)), memories=50, margin=0.0)),
-    ):
-        last[name] = sum(learn(make(), s, settings).matrix[-1]) / 5
-    assert last["gem"] > last["finetune"] + 0.1
-    assert last["gem"] > last["gem without margin"]
+    settings = training(optimizer="sgd", lr=0.03, max_epochs=3, single_pass=True)
+
+    def accuracy(make: Callable[..., Learner]) -> float:
+        return mean(mean(learn(make(build=builder(s, (32,)), seed=seed), s, settings).matrix[-1]) for seed in range(3))
+
+    gem, without_margin = (accuracy(partial(GEM, memories=50, margin=margin)) for margin in (0.5, 0.0))
+    assert gem > accuracy(Finetune) + 0.2
+    assert gem > without_margin + 0.01
 
 
 # ---- heads of tasks ----------------------------------------------------------------------------------------------
@@ -283,3 +287,104 @@ def test_a_head_that_no_loss_is_about_stays_without_a_gradient(cls) -> None:
 
 def test_what_a_step_needs_is_not_kept() -> None:
     assert learned(GEM).rows.numel() == 0
+
+
+# ---- by hand -----------------------------------------------------------------------------------------------
+
+
+def stepped(cls, memories: list[list[float]], g: list[float], **options) -> list[float]:
+    """The gradient that is stepped along where the loss is <w, mean of x>: an example is its own gradient."""
+
+    class Linear(cls):
+        def loss(self, c, batch):
+            return (c.network.weight[0] * batch.x.flatten(1).mean(0)).sum()
+
+    learner = Linear(build=lambda: torch.nn.Linear(len(g), 1, bias=False), memories=1, **options)
+    head = Head("domain", 1, ((0,),) * (len(memories) + 1))
+    nothing = torch.zeros(1, dtype=torch.int64)
+    for index, example in enumerate(memories):
+        split = Split(torch.tensor(example).reshape(1, 1, 1, -1), nothing, nothing + index)
+        learner.on_task_end(Task(index, len(memories) + 1, "", (), head, split))
+    new = Batch(torch.tensor(g).reshape(1, 1, 1, -1), nothing, nothing + len(memories), key=(0, "task", 0, 0))
+    return edited(learner, new)[1].tolist()
+
+
+def test_one_violated_memory_of_many_is_enough_to_project() -> None:
+    """The memories' gradients are at right angles, so that each is made good by itself."""
+    memories = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    for g, expected in (
+        ([-2.0, 3.0, 5.0], [0.0, 3.0, 5.0]),
+        ([2.0, -3.0, 5.0], [2.0, 0.0, 5.0]),
+        ([-2.0, -3.0, 5.0], [0.0, 0.0, 5.0]),
+        ([2.0, 3.0, 5.0], [2.0, 3.0, 5.0]),
+    ):
+        found = stepped(GEM, memories, g, margin=0.0)
+        assert found == pytest.approx(expected, abs=0.01)  # the ridge is 0.001
+
+
+def test_the_margin_counts_for_memories_that_agree_once_another_is_violated() -> None:
+    memories = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    assert stepped(GEM, memories, [-2.0, 3.0, 5.0], margin=0.5) == pytest.approx([0.0, 3.5, 5.0], abs=0.01)
+    assert stepped(GEM, memories, [-0.1, 3.0, 5.0], margin=0.5) == pytest.approx([0.4, 3.5, 5.0], abs=0.01)
+    assert stepped(GEM, memories, [2.0, 3.0, 5.0], margin=0.5) == [2.0, 3.0, 5.0]
+
+
+def test_agem_takes_away_what_is_against_its_reference_and_nothing_else() -> None:
+    assert stepped(AGEM, [[1.0, 0.0]], [-2.0, 3.0]) == pytest.approx([0.0, 3.0])
+    assert stepped(AGEM, [[4.0, 0.0]], [-2.0, 3.0]) == pytest.approx([0.0, 3.0])
+    assert stepped(AGEM, [[1.0, 0.0]], [2.0, 3.0]) == [2.0, 3.0]
+    assert stepped(AGEM, [[1.0, 1.0]], [-2.0, 3.0]) == [-2.0, 3.0]  # a part is against, the whole is not
+
+
+def projected_by_hand(g: torch.Tensor, rows: list[torch.Tensor], margin: float) -> torch.Tensor:
+    G = torch.stack(rows).double().numpy()
+    q = G @ g.double().numpy()
+    if q.min() >= 0:
+        return g
+    v = brute_force(G @ G.T + 1e-3 * np.eye(len(G)), q, margin)
+    return g + torch.from_numpy(G.T @ v).float()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_gem_learns_three_tasks_as_by_hand(margin: float, masked: bool) -> None:
+    s = by_hand.pairs() if masked else toys.stream(tasks=3)
+    learner = by_hand.learned(GEM(build=builder(s), seed=by_hand.SEED, memories=20, margin=margin), s)
+    net = by_hand.fresh(0, (36, 16, 16, s.head.outputs))
+    memories: list[tuple] = []
+    cosines = []
+    for index in range(3):
+        task, own = s.task(index).train, by_hand.OWN[index] if masked else None
+        for _, x, y in by_hand.mini_batches(task, index):
+            g = by_hand.gradient(by_hand.loss(net, x, y, own), net)
+            rows = [by_hand.gradient(by_hand.loss(net, *old), net) for old in memories]
+            if rows:
+                cosines.append([torch.cosine_similarity(g, row, dim=0).item() for row in rows])
+                g = projected_by_hand(g, rows, margin)
+            by_hand.move(net, g)
+        memories.append((task.x[-20:], task.y[-20:], own))
+    assert any(min(one) < 0 < max(one) for one in cosines)  # some memories are violated, others are not
+    assert margin == 0 or min(abs(min(one)) for one in cosines) > 1e-4, "rounding decides whether to project"
+    assert by_hand.equal(learner.network, net)
+
+
+def test_agem_learns_three_tasks_as_by_hand() -> None:
+    s = toys.stream(tasks=3)
+    learner = by_hand.learned(AGEM(build=builder(s), seed=by_hand.SEED, memories=20, reference_batch=15), s)
+    net = by_hand.fresh(0)
+    x_old, y_old = torch.empty(0, 1, 6, 6), torch.empty(0, dtype=torch.int64)
+    products = []
+    for index in range(3):
+        task = s.task(index).train
+        for key, x, y in by_hand.mini_batches(task, index):
+            g = by_hand.gradient(by_hand.loss(net, x, y), net)
+            if index:
+                drawn = torch.randint(len(y_old), (15,), generator=rng(*key, "reference"))
+                r = by_hand.gradient(by_hand.loss(net, x_old[drawn], y_old[drawn]), net)
+                products.append((g @ r).item())
+                if g @ r < 0:
+                    g = g - (g @ r) / (r @ r) * r
+            by_hand.move(net, g)
+        x_old, y_old = torch.cat([x_old, task.x[-20:]]), torch.cat([y_old, task.y[-20:]])
+    assert min(products) < 0 < max(products)
+    assert by_hand.equal(learner.network, net)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from cl_lightning.data.sequence import sequence
 from cl_lightning.data.show import Show
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.engine.lockstep import LockStep
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import MNTDP, Independent, NewHead
 from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
@@ -25,6 +28,7 @@ from cl_lightning.metrics.costs import published_memory
 from cl_lightning.randomness import rng
 from tests import toys
 from tests.commands import run as run_command
+from tests.learners import by_hand
 
 SHAPES = {"resnet": (3, 32, 32), "alexnet": (3, 32, 32), "mlp": (1, 28, 28)}
 NETWORKS: dict[str, Any] = {
@@ -148,13 +152,13 @@ def test_a_trunk_with_a_head_a_task_needs_the_published_memory(count: int, ways:
 # ---- learning ----------------------------------------------------------------------------------------------------
 
 
-def copied(seed: int = 0, n_train: int = 120, **last: Any) -> Stream:
-    """Patterns, others, and the first ones again."""
+def copied(seed: int = 0, n_train: int = 120, again: int = 40, **last: Any) -> Stream:
+    """Patterns, others, and ``again`` images of the first ones."""
     sources = {"one": patterns(0), "two": patterns(5)}
     entries = [
         {"source": "one", "n_train": n_train, "n_val": 80},
         {"source": "two", "n_train": 40, "n_val": 40},
-        {"source": "one", "like": 0, "n_train": 40, "n_val": 80, **last},
+        {"source": "one", "like": 0, "n_train": again, "n_val": 80, **last},
     ]
     return sequence(sources, seed, entries, head="domain", show=Show(shape=[3, 8, 8]))
 
@@ -175,9 +179,23 @@ def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options
     return toys.learn(learner(build=build, seed=0, **options), s, toys.training(max_epochs=6, patience=1000, lr=0.003), tasks=tasks)
 
 
+class SecondAnew(MNTDP):
+    """Re-uses nothing for the second task: its modules are its own, whichever candidate would have won."""
+
+    def paths_from(self, sources, task):
+        found = super().paths_from(sources, task)
+        return found[-1:] if task.index == 1 else found
+
+
 @pytest.fixture(scope="module")
 def run() -> toys.Learned:
-    return learned(copied())
+    """The first task is learned well; of the third there are too few images to learn it anew."""
+    return learned(copied(n_train=300, again=12), SecondAnew)
+
+
+def forge(monkeypatch: pytest.MonkeyPatch, score: Callable[[LockStep, int], float]) -> None:
+    """Put a score in the place of each candidate's validation accuracy."""
+    monkeypatch.setattr(LockStep, "accuracies", lambda self: [score(self, i) for i in self.alive])
 
 
 def test_a_task_that_was_there_before_is_found_and_re_used_whole(run: toys.Learned) -> None:
@@ -252,31 +270,62 @@ def test_new_heads_moving_trunk_keeps_the_running_statistics_of_the_first_task()
     assert not any(torch.equal(value, dict(two.named_parameters())[name]) for name, value in one.named_parameters())
 
 
-def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(run: toys.Learned) -> None:
-    s, late = copied(), 0
-    for index in range(3):
-        winner, val = run.winner(index), s.task(index).val
-        assert val is not None
-        accuracy = (run.learner.eval()(val.x, index).argmax(1) == val.y).double().mean().item()
-        assert accuracy == pytest.approx(winner["val_accuracy"], abs=1e-9)
-        late += 0 < winner["steps_to_best"] < winner["steps"]
-    assert late, "nothing was trained beyond its best: the test shows nothing"
+def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best is forged to lie in the middle of training; weights and statistics are those of that moment, and so are the logits."""
+    best, states, logits = 36, {}, {}
+
+    class Watch(MNTDP):
+        def logits(self, c, batch):
+            out = super().logits(c, batch)
+            if not c.network.training:
+                logits[self.engine.step] = out.clone()
+            return out
+
+    original = LockStep.accuracies
+
+    def forged(self: LockStep) -> list[float]:
+        original(self)
+        states[self.step] = copy.deepcopy(self.candidates[0].network.state_dict())
+        return [1.0 if self.step == best else 0.5]
+
+    monkeypatch.setattr(LockStep, "accuracies", forged)
+    s = copied()
+    run = learned(s, Watch, tasks=1)
+    winner, last = run.winner(0), max(states)
+    assert (winner["val_accuracy"], winner["steps_to_best"], winner["steps"]) == (1.0, best, last)
+    kept: Any = run.learner
+    found = dict(kept.library.modules_by_number.state_dict())
+    assert [name for name in found if "running" in name]
+    for (name, value), at_best, at_last in zip(found.items(), states[best].values(), states[last].values()):
+        assert torch.equal(value, at_best), name
+        assert not torch.equal(value, at_last), f"{name} did not move after the best: the test shows nothing"
+    again = kept(s.task(0).val.x, 0)
+    assert torch.allclose(again, logits[best], atol=1e-5)
+    assert not torch.allclose(again, logits[last], atol=1e-2)
 
 
 def test_shifted_labels_need_another_head() -> None:
-    learner: Any = learned(copied(labels="shift")).learner
+    learner: Any = learned(copied(n_train=300, labels="shift"), SecondAnew).learner
     assert learner.account()["sources"] == [0]
     assert 1 <= learner.account()["reused"] < 7
 
 
-def test_ties_go_to_the_candidate_that_re_uses_more() -> None:
-    """With few images to tell candidates apart, the whole path is re-used."""
-    s = copied(n_val=4)
-    standing = learned(s).journal.find("phase", where="task2")
-    assert standing is not None
-    accuracies = [each["val_accuracy"] for each in standing["standings"]]
-    assert accuracies.count(max(accuracies)) > 1, "no tie: the test shows nothing"
-    assert standing["candidates"][standing["winner"]] == "reuse=7"
+@pytest.mark.parametrize("at_once", [None, 1, 3])
+@pytest.mark.parametrize("tied", [range(8), (7, 0), (5, 4, 1), (2, 0)])
+def test_ties_go_to_the_candidate_that_re_uses_more(tied: Sequence[int], at_once: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    forge(monkeypatch, lambda self, i: 0.5 + 0.25 * (prefix_length(self, i) in tied))
+    s = copied(n_train=20)
+    learner = MNTDP(build=partial(ResNet, input_shape=s.shape, head=s.head, width=4))
+    settings = toys.training(max_epochs=1, patience=1000, candidates_at_once=at_once)
+    row = toys.learn(learner, s, settings, tasks=2).journal.find("phase", where="task1")
+    assert row is not None
+    assert row["candidates"][row["winner"]].removesuffix(",default") == f"reuse={max(tied)}"
+    assert learner.account()["reused"] == max(tied)
+
+
+def prefix_length(engine: LockStep, i: int) -> int:
+    network: Any = engine.candidates[i].network
+    return len(network.prefix)
 
 
 def test_the_random_prior_looks_at_no_data() -> None:
@@ -388,7 +437,8 @@ def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
     assert together["examples"] == apart["examples"] == 80
 
 
-def test_shares_of_candidates_lose_no_probe() -> None:
+def test_shares_of_candidates_lose_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    forge(monkeypatch, lambda self, i: prefix_length(self, i) / 7)
     s = copied()
     build = partial(ResNet, input_shape=s.shape, head=s.head, width=8)
     settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
@@ -421,3 +471,103 @@ def test_transfer_of_the_independent_learner_is_zero(tmp_path: Path) -> None:
 def test_memory_is_counted_as_published_only_for_learners_without_one(tmp_path: Path) -> None:
     ewc = run_command(tmp_path, "learner=ewc")
     assert (ewc["reference"], ewc["costs"][-1]["published_memory"]) == (None, None)
+
+
+# ---- by hand -----------------------------------------------------------------------------------------------
+
+
+def votes_by_hand(known: torch.Tensor, y: torch.Tensor, asked: torch.Tensor, answers: torch.Tensor) -> float:
+    """The share of right answers of the five nearest; of equal votes the smallest label."""
+    right = 0
+    for one, answer in zip(asked.double(), answers.tolist()):
+        distances = ((known.double() - one) ** 2).sum(1)
+        nearest = y[distances.argsort()[:5]].tolist()
+        right += max(sorted(set(nearest)), key=nearest.count) == answer
+    return right / len(asked)
+
+
+def accuracy_by_hand(net: by_hand.Net, examples: Split) -> float:
+    z = by_hand.logits(net, examples.x)
+    first, second = z.topk(2).values.T
+    assert (first - second).min() > 1e-4, "rounding decides which output is the greatest"
+    return (z.argmax(1) == examples.y).double().mean().item()
+
+
+def test_three_tasks_are_searched_trained_and_chosen_as_by_hand() -> None:
+    """The second task is learned from scratch, the third with two modules of the first."""
+    s = copied(labels="shift", n_train=400)
+    grid = [{"lr": 0.1}, {"lr": 0.3}]
+    build = partial(MLP, input_shape=s.shape, head=s.head, sizes=(16, 16))
+    learner = by_hand.learned(MNTDP(build=build, seed=by_hand.SEED, grid=grid), s)
+    nets: list[by_hand.Net] = []  # of each task: three layers of two tensors
+    owners: list[list[int]] = []  # of each task: by layer, the task that trained it
+    found: list[float] = []
+    for index in range(3):
+        train, val = s.task(index).train, s.task(index).val
+        assert val is not None
+        seen = [[by_hand.features(net[:4], split.x) for split in (train, val)] for net in nets]
+        found = [votes_by_hand(known, train.y, asked, val.y) for known, asked in seen]
+        nearest = found.index(max(found)) if nets else -1
+        tried = []
+        for reused in (3, 2, 1, 0) if nets else (0,):
+            for point in grid if reused < 3 else grid[:1]:
+                old = nets[nearest][: 2 * reused] if reused else []
+                new = by_hand.fresh(index, (192, 16, 16, 4))[2 * reused :]
+                for _, x, y in by_hand.mini_batches(train, index) if new else ():
+                    by_hand.move(new, by_hand.gradient(by_hand.loss([*old, *new], x, y), new), point["lr"])
+                tried.append((accuracy_by_hand([*old, *new], val), reused, [*old, *new]))
+        _, reused, net = max(tried, key=lambda one: one[0])  # of equals the first, which re-uses most
+        nets.append(net)
+        owners.append([*(owners[nearest][:reused] if reused else []), *[index] * (3 - reused)])
+    assert learner.account()["scores"] == pytest.approx(found, abs=0.02)
+    assert owners == [[0, 0, 0], [1, 1, 1], [0, 0, 2]]
+    assert learner.library.paths == [[0, 1, 2], [3, 4, 5], [0, 1, 6]]
+    for path, net in zip(learner.library.paths, nets):
+        for layer, number in enumerate(path):
+            assert by_hand.equal(learner.library.modules_by_number[number], net[2 * layer : 2 * layer + 2])
+
+
+Pair = tuple[int, int]
+Example = tuple[int, int, int]  # two pixels and the class
+
+
+def scaling(first: Pair, second: Pair, head: Pair) -> by_hand.Net:
+    """A network of two pixels and four classes: layers that scale the pixels, and a head that adds them up."""
+    weights = torch.diag(torch.tensor(first)), torch.diag(torch.tensor(second)), torch.tensor([head] * 4)
+    return [tensor.float() for weight in weights for tensor in (weight, torch.zeros(len(weight)))]
+
+
+def examples(rows: list[Example]) -> Split:
+    pixels, y = torch.tensor(rows).split((2, 1), 1)
+    return Split(pixels.float().reshape(-1, 1, 1, 2), y[:, 0], torch.zeros_like(y[:, 0]))
+
+
+def scores(nets: list[by_hand.Net], train: list[Example], val: list[Example], **options: Any) -> list[float]:
+    """What the search finds for past tasks that ended with these weights."""
+    built = tasks(len(nets) + 1, ways=4)
+    learner = MNTDP(build=partial(MLP, input_shape=(1, 1, 2), head=built[0].head, sizes=(2, 2)), **options)
+    for task, net in zip(built, nets):
+        c = learner.paths_from([], task)[0]
+        for own, w in zip(c.network.parameters(), net, strict=True):
+            own.data.copy_(w)
+        learner.adopt(c, task)
+    return learner.scores(replace(built[-1], train=examples(train), val=examples(val)))
+
+
+def test_the_search_asks_validation_data_of_training_data_in_the_features_before_the_head() -> None:
+    """Where the first pixel says what is near, 3 of 5 validation images lie beside a training image of their
+    class; where the second does, 1 of 5. One layer lower and behind the head, the other pixel does. Fitted on
+    validation images, both would find 5 of 5; asked of training images there, the first would find 3 of 4."""
+    train = [(0, 0, 0), (10, 10, 1), (20, 20, 2), (30, 30, 3)]
+    val = [(1, 31, 0), (11, 1, 1), (21, 11, 2), (28, 22, 2), (4, 23, 1)]
+    by_first, by_second = scaling((1, 10), (100, 1), head=(0, 1)), scaling((10, 1), (1, 100), head=(1, 0))
+    assert scores([by_first, by_second], train, val, neighbours=1) == [0.6, 0.2]
+    assert scores([by_second, by_first], train, val, neighbours=1) == [0.2, 0.6]
+
+
+def test_the_search_takes_images_of_all_classes_though_they_lie_in_class_order() -> None:
+    """The first pixel tells the class, the second that of another class, but for the first class."""
+    train = [(10 * y, 10 * y, y) for y in range(4) for _ in range(25)]
+    val = [(10 * y, 10 * (0, 2, 3, 0)[y], y) for y in range(4) for _ in range(25)]
+    nets = [scaling((1, 1), (1, 0), head=(1, 1)), scaling((1, 1), (0, 1), head=(1, 1))]
+    assert scores(nets, train, val, searched=20) == [1.0, 0.25]

@@ -14,7 +14,9 @@ from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import ER
 from cl_lightning.learners.memory import reservoir, ring_of_each_class
+from cl_lightning.randomness import rng
 from tests import toys
+from tests.learners import by_hand
 from tests.toys import builder, learn, training
 
 HEAD = Head("domain", 4, ((0, 1, 2, 3),) * 9)
@@ -103,7 +105,54 @@ def test_replayed_examples_count_for_their_own_tasks_outputs() -> None:
     batch = learner.extend(Batch(*s.task(1).train.gather(torch.arange(5)), key=(0, "task1", 0, 0)))
     logits = learner.in_training(torch.zeros(10, 4), batch)
     for row, task in zip(logits, batch.task.tolist()):
-        assert row.isfinite().nonzero()[:, 0].tolist() == list(s.head.owned[task])
+        assert row.isfinite().tolist() == [[True, True, False, False], [False, False, True, True]][task]
+    assert batch.task.tolist() == [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
+
+
+Example = tuple[torch.Tensor, torch.Tensor, int]  # image, label, task
+
+
+def kept_by_hand(memory: list[Example], seen: list[Example], policy: str, size: int) -> list[Example]:
+    """What is stored after a task, the last of ``seen``: all examples so far."""
+    task = seen[-1][2]
+    new = [example for example in seen if example[2] == task]
+    if policy == "ring":
+        of_classes = [[example for example in new if example[1] == label] for label in range(6)]
+        return memory + [example for of_class in of_classes for example in of_class[-size:]]
+    draws = torch.rand(len(new), generator=rng(by_hand.SEED, task, "memory"), dtype=torch.float64).tolist()
+    memory, count = list(memory), len(seen) - len(new)
+    for example, draw in zip(new, draws):
+        count += 1
+        if len(memory) < size:
+            memory.append(example)
+        elif (slot := int(draw * count)) < size:  # with probability size / count, each slot alike
+            memory[slot] = example
+    return memory
+
+
+@pytest.mark.parametrize(("policy", "size"), [("reservoir", 25), ("ring", 4)])
+def test_three_tasks_are_learned_as_by_hand(policy: str, size: int) -> None:
+    s = by_hand.pairs()
+    learner = by_hand.learned(ER(build=builder(s), seed=by_hand.SEED, policy=policy, size=size), s)
+    net = by_hand.fresh(0, (36, 16, 16, 6))
+    memory: list[Example] = []
+    seen: list[Example] = []
+
+    def loss(x: torch.Tensor, y: torch.Tensor, task: int) -> torch.Tensor:
+        return by_hand.loss(net, x[None], y[None], by_hand.OWN[task])
+
+    for index in range(3):
+        task = s.task(index).train
+        for key, x, y in by_hand.mini_batches(task, index):
+            losses = [loss(one, label, index) for one, label in zip(x, y)]
+            if memory:
+                drawn = torch.randint(len(memory), (len(y),), generator=rng(*key, "replay")).tolist()
+                losses += [loss(*memory[i]) for i in drawn]
+            by_hand.move(net, by_hand.gradient(torch.stack(losses).mean(), net))
+        seen += [(x, y, index) for x, y in zip(task.x, task.y)]
+        memory = kept_by_hand(memory, seen, policy, size)
+    assert {example[2] for example in memory} == {0, 1, 2}
+    assert by_hand.equal(learner.network, net)
 
 
 def test_replay_forgets_less_than_finetune() -> None:

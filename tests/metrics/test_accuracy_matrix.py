@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cl_lightning import metrics
+from cl_lightning.metrics import accuracy_matrix
 from cl_lightning.metrics.accuracy_matrix import (
     all_metrics,
     average_accuracy,
@@ -178,6 +179,14 @@ def test_what_a_missing_entry_decides_is_missing() -> None:
     assert values["forward_transfer"].isnan()
     assert values["average_accuracy"] == average_accuracy(R)
     assert all(v.isnan() for name, v in all_metrics(torch.tensor([[0.1], [0.9]])).items() if "transfer" in name or "forgetting" in name)
+
+
+def test_every_metric_of_a_run_is_the_function_of_its_name() -> None:
+    best_in_between = torch.tensor([[0.1, 0.1, 0.1], [0.9, 0.5, 0.2], [0.95, 0.8, 0.3], [0.6, 0.9, 0.7]])
+    values = all_metrics(best_in_between)
+    assert all(value == getattr(accuracy_matrix, name)(best_in_between) for name, value in values.items())
+    assert values["forgetting_from_best"].item() == pytest.approx(0.125), "((.95 - .6) + (.8 - .9)) / 2"
+    assert abs(values["forgetting"].item()) == pytest.approx(0.1), "((.9 - .6) + (.8 - .9)) / 2"
 
 
 CLASSES = {

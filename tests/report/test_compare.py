@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cl_lightning.report.__main__ import main
-from cl_lightning.report.compare import Group, gain, groups_in, papers, published, settings_of, table
+from cl_lightning.report.compare import COLUMNS, Group, gain, groups_in, papers, published, settings_of, table
+from cl_lightning.report.notes import notes
 from cl_lightning.report.results import metrics_of
 from cl_lightning.runs import learner_name, relevant
 from tests.commands import command, configure, run
@@ -21,13 +23,19 @@ def settings_of_command(*overrides: str) -> dict:
     return relevant(configure("+experiment=gem_rotations", "data=real", *overrides))
 
 
-def result(folder: Path, learner: str, seed: int, acc: float, *overrides: str, bwt: float | None = -0.1, **more: object) -> None:
+def result(
+    folder: Path, learner: str, seed: int, acc: float, *overrides: str, bwt: float | None = -0.1, images: dict | None = None,
+    version: dict | None = None, **more: object,
+) -> None:  # fmt: skip
+    """A run as far as reports read it; without digests of images and without its code, if none are given."""
     config = settings_of_command(f"learner={learner}", *overrides)
     fingerprint = "-".join(overrides) or "f"
     content = {
         "name": "gem_rotations", "learner": learner, "seed": seed, "fingerprint": fingerprint, "config": {**config, "seed": seed},
         "metrics": {"average_accuracy": acc, "backward_transfer": bwt, "forward_transfer": None, "forgetting_from_best": None},
         "costs": [{"seconds": {"train": 5.0, "cpu": 4.0}}, {"seconds": {"train": 5.0, "cpu": 3.0}}],
+        **({"stream": {"images": images}} if images else {}),
+        **({"version": {"package": "1.0", "source_hash": "abc", "torch": "2.6", **version}} if version is not None else {}),
         **more,
     }  # fmt: skip
     place = folder / learner / f"{fingerprint}-s{seed}"
@@ -36,11 +44,23 @@ def result(folder: Path, learner: str, seed: int, acc: float, *overrides: str, b
 
 
 def test_seeds_are_averaged_and_published_values_stand_beside(tmp_path: Path) -> None:
-    for seed, acc in enumerate([0.8, 0.9, 1.0]):
+    for seed, acc in enumerate([0.7, 0.8, 1.0]):
         result(tmp_path, "gem", seed, acc)
     heads, rows = table(groups_in([tmp_path]))
     assert heads == ["learner", "ACC", "paper", "BWT", "paper", "CPU s", "paper", "seeds"]
-    assert rows == [["gem", "0.900 ± 0.100", "0.86", "-0.100 ± 0.000", "0.05", "7.0 ± 0.0", "135", "3"]]
+    assert rows == [["gem", "0.833 ± 0.153", "0.86", "-0.100 ± 0.000", "0.05", "7.0 ± 0.0", "135", "3"]]
+
+
+def test_means_and_standard_deviations_are_those_of_a_sample_of_seeds(tmp_path: Path) -> None:
+    """0.2 and 0.6 deviate by 0.2 each: sqrt((0.04 + 0.04) / (2 - 1)) = 0.283, where 0.2 is that of a population and 0.4 the range."""
+    for seed, acc in enumerate([0.2, 0.6]):
+        result(tmp_path, "gem", seed, acc)
+    heads, (row,) = table(groups_in([tmp_path]))
+    assert row[heads.index("ACC")] == "0.400 ± 0.283"
+    result(tmp_path, "gem", 2, 1.0)
+    result(tmp_path, "gem", 3, 0.6)  # 0.6 and its deviations 0.4, 0, 0.4, 0: sqrt(0.32 / 3)
+    heads, (row,) = table(groups_in([tmp_path]))
+    assert row[heads.index("ACC")] == "0.600 ± 0.327"
 
 
 def test_validation_stands_before_test_and_forgetting_is_positive_where_something_was_forgotten(tmp_path: Path) -> None:
@@ -95,8 +115,15 @@ def test_a_measure_that_some_seed_lacks_is_left_out(tmp_path: Path) -> None:
     assert "BWT" not in table(groups_in([tmp_path]))[0]
 
 
-def test_of_the_data_the_kind_is_told() -> None:
-    assert settings_of({"data": {"sources": {"x": {"_target_": "cl_lightning.data.synthetic.Digits"}}}}) == {"data": "synthetic"}
+def test_of_the_data_the_kind_is_told_and_what_is_said_of_each_source_but_for_places_and_remarks() -> None:
+    drawn, hub = {"_target_": "cl_lightning.data.synthetic.Digits", "seed": 3}, {"_target_": "cl_lightning.data.hub.ParquetImages"}
+    assert settings_of({"data": {"sources": {"x": drawn}}}) == {
+        "data": "synthetic",
+        "data.sources.x._target_": "cl_lightning.data.synthetic.Digits",
+        "data.sources.x.seed": 3,
+    }
+    told = settings_of({"data": {"sources": {"y": {**hub, "root": "/a", "licence": "b", "folder": "c"}}}})
+    assert told == {"data": "real", "data.sources.y._target_": "cl_lightning.data.hub.ParquetImages", "data.sources.y.folder": "c"}
 
 
 def test_no_run_no_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -200,6 +227,30 @@ def test_an_older_run_that_knew_fewer_settings_keeps_its_published_numbers(tmp_p
     assert published(replace(group, settings={**group.settings, "learner.more": 1})) == {}
 
 
+def test_transfer_is_shown_with_its_sign(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5)
+    known = of_stream({"reference": {"task": 2, "accuracy": 0.8, "transfer": -0.4}}, ("mnist", "012"), ("mnist", "012"))
+    change_result(tmp_path, **known)
+    heads, (row,) = table(groups_in([tmp_path]))
+    assert row[heads.index(COLUMNS["transfer"])] == "-0.400"
+
+
+def test_what_is_called_forgetting_is_positive_where_something_was_forgotten(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5)
+    change_result(tmp_path, metrics=metrics_of([[0.1, 0.1], [0.9, 0.1], [0.3, 0.8]]))
+    heads, (row,) = table(groups_in([tmp_path]))
+    shown = [cell for head, cell in zip(heads, row) if "forgetting" in head]
+    assert set(shown) == {"0.600"}
+
+
+def change_result(folder: Path, **known: object) -> None:
+    """Of the only run there."""
+    (file,) = folder.rglob("results.json")
+    content = json.loads(file.read_text())
+    content["costs"][-1]["published_memory"] = 0
+    file.write_text(json.dumps({**content, **known}))
+
+
 def of_stream(run: dict, first: tuple[str, str], last: tuple[str, str]) -> dict:
     tasks = [{"source": source, "classes": list(classes)} for source, classes in (first, ("dtd", "xyz"), last)]
     return {**run, "stream": {"tasks": tasks}, "accuracy_matrix": [[None] * 3, [0.7, None, None], [0.6, 0.5, None], [0.6, 0.5, 0.4]]}
@@ -246,6 +297,177 @@ def test_a_study_is_a_sweep_of_its_own(tmp_path: Path) -> None:
     assert not any(published(group) for group in groups), "a paper's number beside short runs on synthetic data"
 
 
+# ---- what stands beside what ---------------------------------------------------------------------------------------
+
+TABLE_3 = {  # of Lopez-Paz and Ranzato 2017: average accuracy and backward transfer, by learner and passes
+    "joint": {1: (0.83, None), 2: (0.87, None), 5: (0.89, None)},
+    "finetune": {1: (0.53, -0.08), 2: (0.49, -0.25), 5: (0.43, -0.40)},
+    "independent_gem": {1: (0.56, 0.0), 2: (0.64, 0.0), 5: (0.67, 0.0)},
+    "multimodal": {1: (0.76, -0.02), 2: (0.72, -0.11), 5: (0.59, -0.28)},
+    "ewc": {1: (0.55, -0.19), 2: (0.59, -0.17), 5: (0.61, -0.11)},
+    "gem": {1: (0.86, 0.05), 2: (0.88, 0.02), 5: (0.89, -0.02)},
+}
+TABLE_1 = {  # CPU seconds of one pass
+    "gem_rotations": {"finetune": 11, "independent_gem": 16, "multimodal": 13, "ewc": 169, "gem": 135},
+    "gem_permutations": {"finetune": 11, "independent_gem": 11, "multimodal": 14, "ewc": 179, "gem": 77},
+}
+
+
+@cache
+def gem_group(experiment: str, *overrides: str) -> Group:
+    cfg = configure(f"+experiment={experiment}", "data=real", *overrides)
+    return Group(cfg.name, learner_name(cfg), settings_of(relevant(cfg)), (0,), {})
+
+
+def gem_values(*overrides: str, experiment: str = "gem_rotations", images: dict | None = None) -> dict[str, float]:
+    return published(replace(gem_group(experiment, *overrides), images=frozenset((images or {}).items())))
+
+
+def test_the_printed_numbers_of_gems_experiments_are_those_of_its_tables() -> None:
+    rows = [(paper["experiment"], row) for paper in papers() if paper["experiment"].startswith("gem_") for row in paper["rows"]]
+    printed: dict[str, dict] = {}
+    for name, row in ((name, row) for name, row in rows if "average_accuracy" in row):
+        assert name == "gem_rotations"
+        numbers = (row["average_accuracy"], row.get("backward_transfer"))
+        printed.setdefault(row["learner"], {})[row["trainer.max_epochs"]] = numbers
+    assert printed == TABLE_3
+    seconds: dict[str, dict] = {}
+    for name, row in rows:
+        if "cpu_seconds" in row:
+            assert row["trainer.max_epochs"] == 1
+            seconds.setdefault(name, {})[row["learner"]] = row["cpu_seconds"]
+    assert seconds == TABLE_1
+
+
+def test_numbers_of_one_experiment_stand_beside_no_other() -> None:
+    assert gem_values() == {"average_accuracy": 0.86, "backward_transfer": 0.05, "cpu_seconds": 135}
+    assert gem_values(experiment="gem_permutations") == {"cpu_seconds": 77}
+    assert gem_values("name=gem_permutations") == {}
+
+
+def test_in_a_table_each_printed_number_stands_in_the_row_of_its_run(tmp_path: Path) -> None:
+    for learner, passes in (("gem", 5), ("agem", 1), ("finetune", 2), ("gem", 1), ("er", 1), ("finetune", 1)):
+        result(tmp_path, learner, 0, 0.5, f"trainer.max_epochs={passes}")
+    heads, rows = table(groups_in([tmp_path]))
+    beside = {(row[0], row[1]): row[heads.index("ACC") + 1] for row in rows}
+    assert beside == {
+        ("gem", "1"): "0.86", ("gem", "5"): "0.89", ("finetune", "1"): "0.53", ("finetune", "2"): "0.49", ("agem", "1"): "", ("er", "1"): "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "data.sources.mnist.folder=usps", "data.sources.mnist.repository=somebody/mnist", "data.sources.mnist.revision=v2",
+        "data.sources.mnist.config=small", "data.sources.mnist.splits={train: [test], test: [train]}", "data.sources.mnist.side=14",
+        "data.sources.mnist.classes=[0,1,2,3,4,5,6,7,9,8]", "data.sources.mnist._target_=mine.Images", "stream.source=usps",
+        "learner._target_=mine.GEM", "backbone._target_=mine.MLP", "stream._target_=mine.rotated", "stream.test_share=0.5",
+        "trainer.callbacks=[{_target_: mine.Callback}]", "trainer.callbacks=[{_target_: pytorch_lightning.callbacks.Timer}]",
+        "data=synthetic", "data.substitute={mnist: usps}",
+    ],
+)  # fmt: skip
+def test_other_classes_other_images_and_callbacks_of_ones_own_have_no_published_numbers_beside_them(change: str) -> None:
+    assert gem_values() != {}
+    assert gem_values(change) == {}
+
+
+def test_three_passes_are_in_no_table() -> None:
+    assert gem_values("trainer.max_epochs=3") == {}
+
+
+@pytest.mark.parametrize(
+    "change", ["data.root=/elsewhere", "data.sources.mnist.root=/elsewhere", "data.sources.mnist.licence=free", "trainer.block=7", "seed=3"]
+)
+def test_the_same_images_at_another_place_keep_the_published_numbers(change: str) -> None:
+    assert gem_values(change) == gem_values() != {}
+
+
+@pytest.mark.parametrize("change", ["trainer.threads=2", "trainer.accelerator=gpu", "trainer.accelerator=auto"])
+def test_on_other_threads_and_accelerators_only_the_papers_seconds_are_missing(change: str) -> None:
+    plain = gem_values()
+    assert gem_values(change) == {key: value for key, value in plain.items() if key != "cpu_seconds"}
+    assert "cpu_seconds" in plain
+    assert gem_values(change, "trainer.lr=0.2") == {}
+
+
+MNIST = papers()[0]["images"]["mnist"]
+
+
+def test_images_of_another_digest_than_the_known_one_have_no_published_numbers_beside_them(tmp_path: Path, capsys) -> None:
+    assert gem_values(images={"mnist": MNIST}) == gem_values() != {}
+    assert gem_values(images={"mnist": "0123"}) == {}
+    for seed, digest in enumerate([MNIST, "0123"]):  # one of the runs is enough
+        result(tmp_path, "gem", seed, 0.5, images={"mnist": digest})
+    assert published(groups_in([tmp_path])[0]) == {}
+    assert main([str(tmp_path), "--markdown"]) == 0
+    assert "gem_rotations: images of mnist are not the original ones in their order, so no published numbers" in capsys.readouterr().out
+
+
+def test_nothing_is_said_of_images_where_nothing_published_could_stand(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5, images={"mnist": MNIST})
+    result(tmp_path, "gem", 0, 0.5, "data=synthetic", images={"mnist": "0123"})
+    result(tmp_path, "agem", 0, 0.5, images={"mnist": "0123"})
+    assert notes(groups_in([tmp_path])) == []
+
+
+def test_other_images_and_classes_under_the_same_names_are_told_as_what_was_varied(tmp_path: Path) -> None:
+    for change in ("data.sources.mnist.folder=mnist", "data.sources.mnist.folder=usps", "backbone._target_=mine.MLP", "data=synthetic"):
+        result(tmp_path, "gem", 0, 0.5, change)
+    heads, rows = table(groups_in([tmp_path]))
+    assert set(heads[1 : heads.index("ACC")]) == {"data", "mnist.folder", "class of backbone"}
+    column = heads.index("mnist.folder")
+    assert sorted(row[column] for row in rows) == ["None", "mnist", "mnist", "usps"]
+
+
+# ---- the code of runs ----------------------------------------------------------------------------------------------
+
+NOT_ALL = "These runs were not all made by the same code, and may differ for that reason:"
+THIS, OTHER = (f"cl_lightning 1.0 (source {source}), torch 2.6" for source in ("abc", "def"))
+
+
+def test_runs_of_the_same_code_have_no_note_of_it(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5, version={"source_hash": "abc"})
+    result(tmp_path, "gem", 1, 0.5, version={"source_hash": "abc"})
+    result(tmp_path, "ewc", 0, 0.5, version={"source_hash": "abc"})
+    result(tmp_path, "er", 0, 0.5)  # does not tell
+    assert notes(groups_in([tmp_path])) == []
+
+
+def test_runs_of_different_code_in_one_row_are_told_below_the_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for seed, source in enumerate(["abc", "def", "abc"]):
+        result(tmp_path, "gem", seed, 0.5, version={"source_hash": source})
+    said = [NOT_ALL, f"{THIS}: gem_rotations gem (seed 0, 2)", f"{OTHER}: gem_rotations gem (seed 1)"]
+    assert notes(groups_in([tmp_path])) == said
+    for options in ([], ["--markdown"]):
+        assert main([str(tmp_path), *options]) == 0
+        out = capsys.readouterr().out
+        assert all(line in out for line in said)
+
+
+def test_rows_of_different_code_are_told_below_the_table_by_what_was_varied(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5, "trainer.lr=0.1", version={"source_hash": "abc"})
+    result(tmp_path, "gem", 0, 0.5, "trainer.lr=0.2", version={"source_hash": "def"})
+    result(tmp_path, "ewc", 0, 0.5, version={"source_hash": "def"})
+    _, *lines = notes(groups_in([tmp_path]))
+    assert lines[0] == f"{THIS}: gem_rotations gem lr=0.1 (seed 0)"
+    assert lines[1] == f"{OTHER}: gem_rotations ewc lr=0.01 (seed 0); gem_rotations gem lr=0.2 (seed 0)"
+
+
+@pytest.mark.parametrize("version", [{"torch": "2.7"}, {"package": "1.1"}])
+def test_another_torch_and_another_release_are_different_code_too(version: dict, tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5, version={"torch": "2.6"})
+    result(tmp_path, "ewc", 0, 0.5, version=version)
+    assert notes(groups_in([tmp_path]))[0] == NOT_ALL
+
+
+def test_a_class_of_ones_own_is_part_of_its_runs_hash_and_no_different_code_beside_others(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5, version={"source_hash": "abc"})
+    result(tmp_path, "gem", 0, 0.5, "learner._target_=mine.GEM", version={"source_hash": "def"})
+    assert notes(groups_in([tmp_path])) == []
+    result(tmp_path, "gem", 1, 0.5, "learner._target_=mine.GEM", version={"source_hash": "123"})  # the class was changed in between
+    assert notes(groups_in([tmp_path]))[0] == NOT_ALL
+
+
 def test_changed_settings_are_not_those_of_the_paper(tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5, "trainer.lr=0.2")
     assert published(groups_in([tmp_path])[0]) == {}
@@ -265,6 +487,17 @@ def test_multimodal_networks_have_published_numbers_from_the_authors_first_weigh
 def test_a_run_that_is_found_twice_counts_once(tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5)
     assert groups_in([tmp_path, tmp_path / "gem"])[0].seeds == (0,)
+
+
+def test_copies_of_a_run_are_no_further_seeds(tmp_path: Path) -> None:
+    for seed, acc in enumerate([0.4, 0.6]):
+        result(tmp_path / "outputs", "gem", seed, acc)
+    for copy in ("backup", "mailed"):
+        shutil.copytree(tmp_path / "outputs" / "gem" / "f-s1", tmp_path / copy / "f-s1")
+    (group,) = groups_in([tmp_path])
+    assert group.seeds == (0, 1)
+    heads, (row,) = table([group])
+    assert (row[heads.index("ACC")], row[-1]) == ("0.500 ± 0.141", "2")
 
 
 def test_images_that_stand_in_for_others_are_named_below_the_table_and_beside_no_published_value(tmp_path: Path, capsys) -> None:

@@ -1,0 +1,58 @@
+"""What is to be said below a table of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cl_lightning.report.compare import Group, differing, head_of, other_images, papers, published, shortened
+
+
+def notes(groups: Sequence[Group]) -> list[str]:
+    """Lines on images that are not the named ones, and on code that was not the same."""
+    return [*stand_ins(groups), *withheld(groups), *different_code(groups)]
+
+
+def stand_ins(groups: Sequence[Group]) -> list[str]:
+    """A line for each experiment in which other images take the place of the named ones."""
+    found: dict[str, set[str]] = {}
+    for group in groups:
+        _, *others = str(group.settings.get("data")).split(", ")  # as settings_of writes them
+        found.setdefault(group.experiment, set()).update(others)
+    return [f"{name}: {', '.join(sorted(others))} (data.substitute)." for name, others in found.items() if others]
+
+
+def withheld(groups: Sequence[Group]) -> list[str]:
+    """A line for each experiment that has no published numbers beside it because of its images alone."""
+    found: dict[str, set[str]] = {}
+    for group in groups:
+        if not published(group) and published(replace(group, images=frozenset())):
+            of_experiment = [paper for paper in papers() if paper["experiment"] == group.experiment]
+            names = {name for paper in of_experiment for name in other_images(group, paper)}
+            found.setdefault(group.experiment, set()).update(names)
+    why = "are not the original ones in their order, so no published numbers stand beside them"
+    return [f"{experiment}: images of {', '.join(sorted(names))} {why}." for experiment, names in found.items()]
+
+
+def different_code(groups: Sequence[Group]) -> list[str]:
+    """Which code made which runs, where it was not the same. A class of one's own is part of the hash of its runs, so that
+    hashes are compared among runs with the same such classes."""
+    made = {code for group in groups for code in group.code}
+    libraries, hashes = {(code.package, code.torch) for code in made}, {(code.own, code.source) for code in made}
+    if len(libraries) < 2 and len(hashes) == len({code.own for code in made}):
+        return []
+    varied = differing(groups)
+    lines = ["These runs were not all made by the same code, and may differ for that reason:"]
+    for code in sorted(made):
+        rows = [(row_name(group, varied), group.code[code]) for group in groups if code in group.code]
+        lines.append(f"{code}: {'; '.join(f'{row} (seed {told(seeds)})' for row, seeds in rows)}")
+    return lines
+
+
+def row_name(group: Group, varied: Sequence[str]) -> str:
+    settings = (f"{head_of(key)}={shortened(group.settings.get(key))}" for key in varied)
+    return " ".join([group.experiment, group.learner, *settings])
+
+
+def told(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
