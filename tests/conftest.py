@@ -11,11 +11,19 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
 REAL_DATA = os.environ.get("CL_LIGHTNING_DATA", "")
+THREADS = int(os.environ.get("CL_LIGHTNING_TEST_THREADS", "1"))
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    torch.set_num_threads(1)
+def threads_at_first() -> None:
+    """Also for fixtures that tests share."""
+    torch.set_num_threads(THREADS)
+
+
+@pytest.fixture(autouse=True)
+def threads() -> None:
+    """A run that a test made before may have set its own number."""
+    torch.set_num_threads(THREADS)
 
 
 @pytest.fixture(autouse=True, scope="session")
