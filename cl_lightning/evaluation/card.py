@@ -52,9 +52,7 @@ class Finding:
     evidence: str
 
 
-def card_of(
-    rows: Sequence[dict], stream: Stream, needs: Needs, passes: int | None, callbacks: Sequence[str] = ()
-) -> list[Finding]:
+def card_of(rows: Sequence[dict], stream: Stream, needs: Needs, passes: int | None, callbacks: Sequence[str] = ()) -> list[Finding]:
     """From the journal's rows of a finished run."""
     recipes = [stream.recipe(index) for index in range(len(stream))]
     setting = Setting(
