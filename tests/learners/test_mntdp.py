@@ -176,7 +176,7 @@ def patterns(seed: int) -> Images:
 
 
 def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options: Any) -> toys.Learned:
-    build = partial(ResNet, input_shape=s.shape, width=8)
+    build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     return toys.learn(
         learner(build=build, head=s.head, seed=0, **options), s, toys.training(max_epochs=6, patience=1000, lr=0.003), tasks=tasks
     )
@@ -210,7 +210,7 @@ def test_a_task_that_was_there_before_is_found_and_re_used_whole(run: toys.Learn
 
 def test_nothing_is_ever_forgotten_to_the_bit() -> None:
     s = copied()
-    build = partial(ResNet, input_shape=s.shape, width=8)
+    build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     learner = MNTDP(build=build, head=s.head, seed=0)
     logits, x = [], s.test(0).x[:50]
 
@@ -422,7 +422,7 @@ def test_without_validation_data_there_is_no_search() -> None:
 
 def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
     s = copied()
-    build = partial(ResNet, input_shape=s.shape, width=8)
+    build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     costs = []
     for at_once in (None, 1):
         settings = toys.training(max_epochs=2, candidates_at_once=at_once, patience=None)
@@ -438,7 +438,7 @@ def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
 def test_shares_of_candidates_lose_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     forge(monkeypatch, lambda run, i: prefix_length(run, i) / 7)
     s = copied()
-    build = partial(ResNet, input_shape=s.shape, width=8)
+    build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
     journal = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings).journal
     row = journal.find("phase", where="task2")
