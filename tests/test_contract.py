@@ -21,7 +21,7 @@ from cl_lightning.experiment import build_learner
 from cl_lightning.learners import MNTDP, Finetune, Learner, NewHead
 from cl_lightning.learners.base import FINAL
 from cl_lightning.metrics.costs import held_bytes
-from cl_lightning.protocol import LearnerError
+from cl_lightning.protocol import LearnerError, ProtocolError
 from cl_lightning.runs import conf_dir
 from tests import toys
 from tests.commands import but_what_may_differ, configure, run
@@ -240,7 +240,7 @@ class Hides(Finetune):
 
 
 def test_a_hidden_tensor_is_caught(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(ProtocolError, match=r"Hides keeps a tensor in self\.hidden\[0\]"):
         nothing_is_hidden(tmp_path, "learner._target_=tests.test_contract.Hides")
 
 

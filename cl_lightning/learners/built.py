@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import intern
 from typing import Any
 
 import torch.nn as nn
@@ -35,6 +36,6 @@ class Built(nn.ModuleList):
 
     def set_extra_state(self, state: list[dict[str, Any]]) -> None:
         del self[len(state) :]
-        self.how = list(state)
-        for how in state[len(self) :]:
+        self.how = [{intern(key): value for key, value in how.items()} for how in state]  # or files of equal content differ in size
+        for how in self.how[len(self) :]:
             self.append(self.make(**how))

@@ -215,8 +215,7 @@ def test_a_learner_that_found_its_way_to_the_stream_learns_nothing_from_it() -> 
     from cl_lightning.protocol import ProtocolError, running
 
     s = toys.stream(show=Show(normalise=True))
-    s.statistics(2), s.sources[0].test.by_class, s.recipe(2)
     with running(Finetune(build=toys.builder(s), head=s.head), "on_task_start"):
-        for look in (lambda: s.statistics(2), lambda: s.black(2), lambda: s.sources[0].test.by_class, lambda: s.recipe(2)):
+        for look in (s.task, s.validation, s.test):
             with pytest.raises(ProtocolError):
-                look()
+                look(2)

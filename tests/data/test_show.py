@@ -239,19 +239,6 @@ def test_validation_copies_are_made_once_beside_their_image() -> None:
     assert len(s.test(0)) == len(plain.test(0))
 
 
-def test_an_augmented_batch_is_lent_like_the_others() -> None:
-    from cl_lightning.learners import Finetune
-    from cl_lightning.protocol import ProtocolError
-
-    class Keeps(Finetune):
-        def loss(self, c, batch):
-            self.kept = batch.x
-            return super().loss(c, batch)
-
-    s = stream(flip=True)
-    with pytest.raises(ProtocolError, match=r"self\.kept"):
-        toys.learn(Keeps(build=toys.builder(s), head=s.head, seed=0), s)
-
 
 @pytest.mark.parametrize(
     ("show", "says"),
