@@ -297,7 +297,7 @@ def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
     winner, last = run.winner(0), max(states)
     assert (winner["val_accuracy"], winner["steps_to_best"], winner["steps"]) == (1.0, best, last)
     kept: Any = run.learner
-    found = dict(kept.library.modules_by_number.state_dict())
+    found = {name: value for name, value in kept.library.modules_by_number.state_dict().items() if isinstance(value, torch.Tensor)}
     assert [name for name in found if "running" in name]
     for (name, value), at_best, at_last in zip(found.items(), states[best].values(), states[last].values()):
         assert torch.equal(value, at_best), name
