@@ -158,7 +158,7 @@ def test_validation_at_the_end_is_measured_once_when_all_is_learned_and_the_lear
     journal = Journal(run_folder(configure(f"outputs={tmp_path}", *SMALL)))
     events = [row["event"] for row in journal.rows]
     assert events.count("validated") == 1
-    assert events.index("validated") > max(i for i, event in enumerate(events) if event in ("boundary", "evaluated", "examined"))
+    assert events.index("validated") > max(i for i, event in enumerate(events) if event in ("boundary", "evaluated"))
     assert journal.find("validated")["accuracies"] == results["validation_at_end"]["accuracies"]
 
 
@@ -280,7 +280,7 @@ def cut_after(event: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize(
     ("event", "count"),
-    [("start", 1), ("evaluated", 1), ("phase", 2), ("boundary", 2), ("evaluated", 3), ("evaluated", 4), ("examined", 1), ("validated", 1)],
+    [("start", 1), ("evaluated", 1), ("phase", 2), ("boundary", 2), ("evaluated", 3), ("evaluated", 4), ("validated", 1)],
 )
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, event, count, tmp_path: Path, monkeypatch) -> None:
     whole = run(tmp_path / "whole", f"learner={learner}")
@@ -291,7 +291,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, even
     assert but_what_may_differ(resumed) == but_what_may_differ(whole)
     journal = Journal(run_folder(configure(f"outputs={tmp_path / 'cut'}", *SMALL, f"learner={learner}")))
     assert [row["learned"] for row in journal.all("evaluated")] == [0, 1, 2, 3]
-    assert len(journal.all("validated")) == len(journal.all("examined")) == 1
+    assert len(journal.all("validated")) == 1
 
 
 def test_an_unfinished_run_of_another_version_goes_on_only_when_told(tmp_path: Path, monkeypatch) -> None:

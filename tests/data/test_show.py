@@ -239,7 +239,6 @@ def test_validation_copies_are_made_once_beside_their_image() -> None:
     assert len(s.test(0)) == len(plain.test(0))
 
 
-
 @pytest.mark.parametrize(
     ("show", "says"),
     [

@@ -66,7 +66,7 @@ def test_the_dual_is_that_of_trying_all_active_sets(seed: int, constraints: int,
 def test_the_step_raises_no_memorys_loss_and_is_the_nearest_that_does_not(seed: int, constraints: int) -> None:
     G, g = problem(seed, constraints)
     z, v = solve(G, g)
-    assert (G @ z >= -1e-6 * np.linalg.norm(z) * np.linalg.norm(G, axis=1)).all()
+    assert (G @ z >= -1e-9 * np.linalg.norm(g) * np.linalg.norm(G, axis=1)).all()  # z itself may be 0, but for rounding
     assert np.abs(v * (G @ z)).max() < 1e-6  # complementary slackness
     draws = np.random.default_rng(seed + 1)
     for candidate in g + draws.normal(size=(1000, len(g))) * np.linalg.norm(z - g):
