@@ -115,14 +115,23 @@ class Evaluator:
                 found[task] = Answers(torch.cat(numbers), split.y)
             return found
         for window in windows(tasks, split_of):
-            sizes = [len(split) for split in window.values()]
-            x, task_of = (torch.cat(parts) for parts in zip(*((split.x, split.task) for split in window.values())))
-            order = torch.randperm(len(x), generator=rng("mixed", len(x)))
             with seeded(predictor.seed, *key):
-                numbers = [self.predict(tested, x[rows], task_of[rows], None) for (rows,) in self.batches(order)]
-            in_order = torch.empty_like(order).index_copy_(0, order, torch.cat(numbers))
-            found |= {task: Answers(part, window[task].y) for task, part in zip(window, in_order.split(sizes))}
+                numbers = self.mixed(tested, list(window.values()))
+            found |= {task: Answers(part, window[task].y) for task, part in zip(window, numbers)}
         return found
+
+    def mixed(self, tested: Learner, splits: list[Split]) -> list[torch.Tensor]:
+        """Output numbers of each split: every batch has a part of each, in an order of its own."""
+        count = -(-sum(map(len, splits)) // self.settings.eval_batch_size)
+        numbers: list[list[torch.Tensor]] = [[] for _ in splits]
+        for parts in zip(*(zip(split.x.tensor_split(count), split.task.tensor_split(count)) for split in splits)):
+            x, task_of = (torch.cat(each) for each in zip(*parts))
+            order = torch.randperm(len(x), generator=rng("mixed", len(x)))
+            predicted_now = self.predict(tested, x[order], task_of[order], None)
+            in_order = torch.empty_like(order).index_copy_(0, order, predicted_now)
+            for own, part in zip(numbers, in_order.split([len(y) for _, y in parts])):
+                own.append(part)
+        return [torch.cat(own) for own in numbers]
 
     def batches(self, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))
