@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
 REAL_DATA = os.environ.get("CL_LIGHTNING_DATA", "")
 THREADS = int(os.environ.get("CL_LIGHTNING_TEST_THREADS", "1"))
+settings.register_profile("any machine", deadline=None)  # however busy it is
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True, scope="session")

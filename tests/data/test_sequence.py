@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 import torch
@@ -136,10 +136,10 @@ def test_unknown_sources_are_refused_by_name() -> None:
 ])  # fmt: skip
 def test_a_thousand_tasks_start_about_as_fast_as_six(make) -> None:
     def start(tasks: int) -> float:
-        began = perf_counter()
+        began = process_time()
         s = make(tasks)
         s.fingerprint, s.task(0)
-        return perf_counter() - began
+        return process_time() - began
 
     start(6)
     assert start(1000) < start(6) + 0.5
