@@ -48,7 +48,7 @@ class Pool:
 
     @property
     def shape(self) -> torch.Size:
-        """Of an image."""
+        """The shape of one image."""
         return self.x.shape[1:]
 
     @cached_property

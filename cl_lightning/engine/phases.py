@@ -60,7 +60,7 @@ class Phases:
     # ---- a task ----------------------------------------------------------------------------------------------
 
     def learn(self, learner: Learner, task: Task, where: str | None = None) -> None:
-        """From boundary to boundary. After a kill the last boundary is loaded and this is called again. ``where`` is its place in
+        """Learn one task. After a kill the last boundary is loaded and this is called again. ``where`` is its place in
         the journal; mini-batches depend on what stands behind the colon in it alone."""
         where = where or f"task{task.index}"
         once = Once(self.journal, self.costs, learner.seed, where)
