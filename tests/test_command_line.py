@@ -168,7 +168,7 @@ def test_a_sweep_that_chooses_without_validation_data_is_refused(finished: bool,
     assert refused.returncode == 2
     assert re.search(r"Choosing chooses by the validation accuracy .* no validation data\.\nSet n_val of the stream", refused.stderr)
     assert "Traceback" not in refused.stderr
-    assert finished or not list(tmp_path.glob("out/**/journal.jsonl")), "said before training"
+    assert finished or not list(tmp_path.glob("out/**/run.json")), "said before training"
 
 
 def test_a_run_leaves_nothing_outside_its_folder(tmp_path: Path) -> None:
