@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -46,7 +46,6 @@ def every(commands: Sequence[Command]) -> pytest.MarkDecorator:
 # ---- commands ------------------------------------------------------------------------------------------------------
 
 
-@cache
 def folder_of_ones_own(root: Path, page: str) -> Path:
     """What the page has its reader write before a command with --config-dir."""
     text = (ROOT / page).read_text()
@@ -96,7 +95,7 @@ def test_a_command_of_the_pages_composes(command: Command, tmp_path: Path, monke
         at = arguments.index("--config-dir")
         own = folder_of_ones_own(tmp_path, command.page)
         monkeypatch.syspath_prepend(own)
-        monkeypatch.delitem(__import__("sys").modules, "my_learners", raising=False)
+        monkeypatch.delitem(sys.modules, "my_learners", raising=False)
         extra = own / arguments.pop(at + 1)
         del arguments[at]
         assert any((extra / f"{choice.replace('=', '/')}.yaml").is_file() for choice in arguments if choice in ON_THE_PAGE)
