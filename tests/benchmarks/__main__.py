@@ -1,4 +1,4 @@
-"""Prints the README's benchmark table, and the same as JSON with ``--json FILE``."""
+"""Prints the table of docs/speed.md, and the same as JSON with ``--json FILE``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much of its work each row does: all of it for the README, a little of it to see that it runs."""
+    """How much of its work each row does: all of it for docs/speed.md, a little of it to see that it runs."""
 
     repeats: int = 7  # interleaved measurements of each side; the median counts
     part: float = 1.0  # of images, steps, tasks and units
