@@ -2,7 +2,16 @@
 
 import sys
 
-from cl_lightning.command import main
+from cl_lightning import termination
+
+
+def main() -> int:
+    """The program, which hears SIGTERM and Ctrl-C before it imports anything that takes time."""
+    termination.claim()
+    from cl_lightning.command import main as command
+
+    return command()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -26,10 +26,14 @@ from cl_lightning.sweeps import Job, failures, own_command, told
 def run_config(cfg: DictConfig) -> float | None:
     """A job of Hydra's."""
     try:
+        from cl_lightning.config import check_config
+
+        check_config(cfg)  # before torch is imported
         from cl_lightning.experiment import run
 
         return run(cfg, own_command())
     except Exception as error:
+        termination.exit_if_requested()  # what was interrupted may fail in any way
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
         said = sentence(explained(error) if isinstance(error, OmegaConfBaseException) else error)
@@ -65,13 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
     """The exit code of Hydra's part, which tells of its jobs."""
     try:
-        run_config()
-    except KeyboardInterrupt:
-        print("Interrupted. The same command goes on where it was.", file=sys.stderr)
-        return 130
+        return exit_code(jobs, with_traceback)
     except SystemExit as end:
+        if end.code in termination.EXIT_CODES:
+            print("Interrupted. The same command goes on where it was.", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+
+
+def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
+    try:
+        run_config()
     except Exception as error:
+        termination.exit_if_requested()
         if with_traceback:
             traceback.print_exc()
         print(sentence(error if jobs else explained(error)), file=sys.stderr)  # no job: Hydra could not make a configuration

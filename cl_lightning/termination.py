@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+EXIT_CODES = tuple(128 + number for number in SIGNALS)
 _state: dict[str, Any] = {"requested": None, "deferred": False}
 
 

@@ -1,6 +1,7 @@
-"""Kills at random instants: ``python -m tests.soak --kills 100``. Ends with 0 if every run ended with the results of the undisturbed one.
+"""Kills at random: ``python -m tests.soak --kills 200``. Ends with 0 if every run ended with the results of the undisturbed one.
 
-Runs are forked from this process, which has everything imported, so that kills fall into the run and not into its start.
+Runs are forked from this process, which has everything imported, so that kills fall into the run and not into its start. A third of
+the kills come at an operation on files, a third at any instant, a third in bursts, while the run is still finding out where it was.
 """
 
 from __future__ import annotations
@@ -10,29 +11,44 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from tests.commands import but_what_may_differ, run
+from tests.commands import SMALL, but_what_may_differ, configure, folder_of, run
+from tests.dying import dying
 
-OPTIONS = (
+SHORT = (
     "trainer.batch_size=16", "trainer.block=2", "trainer.checkpoint_minutes=0.0005", "backbone.dropout=0.2",
-    "trainer.max_epochs=12", "stream.tasks=3", "trainer.patience=1000",
+    "trainer.max_epochs=6", "trainer.patience=1000", "trainer.log_every=1",
 )  # fmt: skip
+COMMANDS = {
+    "default": SHORT,
+    "gem with probes": (*SHORT, "learner=gem", "selection=none", "trainer.probe_every=7", "trainer.patience=null"),
+    "shares with carry": (*SHORT, "trainer.candidates_at_once=2", "trainer.optimizer_state=carry"),
+    "branch": (*SHORT, "trainer.optimizer=sgd", "selection=none", "from_task=1"),
+    "mntdp_d, k=2": (*SHORT, "learner=mntdp_d", "learner.k=2", "selection=none", "backbone.dropout=0.0"),
+}
+AT_FILES = ("tensors written", "before a record", "after a rename", "record written")
 
 
-def quietly(outputs: Path) -> None:
+@contextmanager
+def silence() -> Iterator[None]:
+    """Runs show what they came to."""
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        run(outputs, *OPTIONS)
+        yield
 
 
-def finished(outputs: Path, seconds: float | None) -> bool:
+def finished(function: Callable[[], object], seconds: float | None) -> bool:
     """Run for so long, then kill; whether it had ended before."""
-    child = multiprocessing.get_context("fork").Process(target=quietly, args=(outputs,))
+    child = multiprocessing.get_context("fork").Process(target=function)
     child.start()
     child.join(seconds)
     if child.exitcode is None and child.pid is not None:
@@ -41,33 +57,53 @@ def finished(outputs: Path, seconds: float | None) -> bool:
     return child.exitcode == 0
 
 
+def disturbed(how: str, draw: random.Random, duration: float, function: Callable[[], object]) -> bool:
+    """One start of a run that is killed in a way; whether it had ended before."""
+    if how == "files":
+        fault = f"{draw.choice(AT_FILES)}:{draw.randint(1, 12)}"
+        return finished(lambda: dying(fault, function), None)
+    return finished(function, draw.uniform(0.02, 0.3) if how == "burst" else draw.uniform(0.05, 0.8 * duration))
+
+
+def soak(name: str, kills: int, draw: random.Random, scratch: Path, overrides: tuple[str, ...]) -> int:
+    """Kill runs of one command so often; returns how many ended otherwise than the undisturbed one."""
+    began, table, runs, different = time.monotonic(), Counter[str](), 0, 0
+    expected = but_what_may_differ(run(scratch / "whole", *overrides))
+    duration = time.monotonic() - began
+    while table.total() < kills:
+        again, over = partial(run, scratch / str(runs), *overrides), False
+        while table.total() < kills and not over:
+            how = draw.choice(("files", "instant", "burst"))
+            for _ in range(draw.randint(2, 4) if how == "burst" else 1):
+                over = over or disturbed(how, draw, duration, again)
+                table[how] += not over
+        same = but_what_may_differ(again()) == expected and curves(scratch / str(runs)) == curves(scratch / "whole")
+        different += not (same and not list((scratch / str(runs)).rglob("*.building")))
+        runs += 1
+    said = f"{name}: {table.total()} kills ({dict(table)}) in {runs} runs of {duration:.1f} s, {different} ended otherwise"
+    print(said, file=sys.__stdout__, flush=True)
+    return different
+
+
+def curves(outputs: Path) -> list[str]:
+    return next(outputs.glob("*/*/*/logs.csv")).read_text().splitlines()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    instants = random.Random(options.seed)
-    kills = runs = identical = resumed = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        os.environ["CL_LIGHTNING_CACHE"] = str(Path(scratch) / "cache")
-        expected = but_what_may_differ(run(Path(scratch) / "whole", *OPTIONS))
-        began = time.monotonic()
-        assert finished(Path(scratch) / "timing", None)
-        duration = time.monotonic() - began
-        while kills < options.kills:
-            outputs = Path(scratch) / str(runs)
-            while kills < options.kills and not finished(outputs, instants.uniform(0.05, 0.6 * duration)):
-                kills += 1
-            results = but_what_may_differ(run(outputs, *OPTIONS))
-            runs += 1
-            identical += results == expected
-            journal = next(outputs.glob("*/*/*/journal.jsonl")).read_text()
-            resumed += journal.count('"event": "inside"') > 0
-    print(
-        f"{kills} kills in {runs} runs of {duration:.1f} s: {identical} of {runs} ended with identical results; {resumed} saved inside a phase"
-    )
-    return 0 if identical == runs else 1
+    draw, different = random.Random(options.seed), 0
+    with tempfile.TemporaryDirectory() as scratch, silence():
+        os.environ.setdefault("CL_LIGHTNING_CACHE", str(Path(scratch) / "cache"))
+        run(Path(scratch) / "before", *SHORT)  # what the branch begins with
+        before = folder_of(configure(f"outputs={Path(scratch) / 'before'}", *SMALL, *SHORT))
+        for name, overrides in COMMANDS.items():
+            own = (*overrides, f"run={before}") if name == "branch" else overrides
+            different += soak(name, options.kills // len(COMMANDS), draw, Path(scratch) / name, own)
+    return 1 if different else 0
 
 
 if __name__ == "__main__":

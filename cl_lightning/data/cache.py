@@ -196,13 +196,17 @@ def write(folder: Path, source: Source) -> None:
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)  # left by a process that was killed; the lock says it is ours
     building.mkdir()
-    arrays, checksums, stamps = decoded(source), {}, {}
-    for key in ARRAYS:
-        checksums[key] = zlib.crc32(arrays[key].data)
-        np.save(building / f"{key}.npy", arrays[key])
-        stamps[key] = stamp(building / f"{key}.npy")
-    about = {"identity": identity_of(source), "classes": list(source.classes), "digest": digest_of(arrays)}
-    (building / "meta.json").write_text(json.dumps(about | {"checksums": checksums, "stamps": stamps}, indent=1))
+    try:
+        arrays, checksums, stamps = decoded(source), {}, {}
+        for key in ARRAYS:
+            checksums[key] = zlib.crc32(arrays[key].data)
+            np.save(building / f"{key}.npy", arrays[key])
+            stamps[key] = stamp(building / f"{key}.npy")
+        about = {"identity": identity_of(source), "classes": list(source.classes), "digest": digest_of(arrays)}
+        (building / "meta.json").write_text(json.dumps(about | {"checksums": checksums, "stamps": stamps}, indent=1))
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)
     building.replace(folder)
 

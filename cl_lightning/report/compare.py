@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
+from cl_lightning.report.results import results_of
 from cl_lightning.report.tables import module_paths
 from cl_lightning.runs import REMARKS, learner_name, relevant, targets
+from cl_lightning.store.folder import open_store
 
 COLUMNS = {  # results, and their heads in a table
     "validation": "val",
@@ -72,14 +74,25 @@ class Group:
 def groups_in(folders: Iterable[Path]) -> list[Group]:
     """All finished runs below the folders, by experiment, learner and fingerprint."""
     found: dict[tuple, list[dict]] = {}
-    for path in sorted({path.resolve() for folder in folders for path in folder.rglob("results.json")}):
-        results = read(path)
+    for results in runs_in(folders):
         same = found.setdefault((results["name"], results["learner"], results["fingerprint"]), [])
-        if results["seed"] not in [run["seed"] for run in same]:  # copies of a run are one run
+        if results.get("finished", True) and results["seed"] not in [run["seed"] for run in same]:  # copies of a run are one run
             same.append(results)
-    if not found:
+    if not any(found.values()):
         raise Refusal(f"No finished run (results.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like outputs/NAME.")
-    return [group_of(runs) for _, runs in sorted(found.items())]
+    return [group_of(runs) for _, runs in sorted(found.items()) if runs]
+
+
+def runs_in(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """The results of all runs below the folders; of unfinished ones as far as they are."""
+    files = (path for top in folders for name in ("results.json", "run.json") for path in top.rglob(name))
+    for folder in sorted({path.resolve().parent for path in files}):
+        if (folder / "results.json").is_file():
+            yield read(folder / "results.json")
+        else:
+            store, start = open_store(folder) or (None, None)
+            if store is not None and start is not None:
+                yield dict(results_of(store, start))
 
 
 def read(path: Path) -> dict[str, Any]:

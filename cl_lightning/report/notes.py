@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cl_lightning.report.compare import Group, differing, head_of, other_images, papers, published, shortened
 
@@ -11,6 +12,16 @@ from cl_lightning.report.compare import Group, differing, head_of, other_images,
 def notes(groups: Sequence[Group]) -> list[str]:
     """Lines on images that are not the named ones, and on code that was not the same."""
     return [*stand_ins(groups), *withheld(groups), *different_code(groups)]
+
+
+def unfinished(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each run that is not in the table, because it is not finished."""
+    lines = []
+    for run in runs:
+        if not run.get("finished", True):
+            tasks = f"{len(run['costs'])} of {len(run['stream']['tasks'])} tasks learned"
+            lines.append(f"Not finished, and not above: {run['name']} {run['learner']} (seed {run['seed']}), {tasks}.")
+    return lines
 
 
 def stand_ins(groups: Sequence[Group]) -> list[str]:

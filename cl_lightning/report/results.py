@@ -325,23 +325,44 @@ def write_results(store: Store) -> Results:
     return results
 
 
+def write_unfinished(folders: Iterable[Path]) -> list[Path]:
+    """Write results.json of all runs below the folders that have none; returns where."""
+    written = []
+    for folder in sorted({path.parent for top in folders for path in top.rglob("run.json")}):
+        found = open_store(folder)
+        if found is not None and not is_finished(folder):
+            write_results(found[0])
+            written.append(folder / "results.json")
+    return written
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether results.json lies there and says so."""
+    try:
+        return bool(json.loads((folder / "results.json").read_text()).get("finished", True))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def text_of(results: Results) -> str:
     return json.dumps(results, indent=1, allow_nan=False)
 
 
 def finished_results(folder: Path) -> Results | None:
     """The results of a finished run, made of its records again and compared with what lies there; None of one that is not finished."""
-    if not (folder / "results.json").is_file():
+    path = folder / "results.json"
+    found = open_store(folder) if path.is_file() else None
+    if found is None:
         return None
-    found = open_store(folder)
-    results = None if found is None else results_of(*found)
-    if results is None or not results["finished"]:
-        warnings.warn(f"{folder} has results.json, but not all of the records it was made of: what is missing is done again.", stacklevel=2)
+    results = results_of(*found)
+    if not results["finished"]:
+        if is_finished(folder):
+            warnings.warn(f"{path} is there, but not all of the records that it was made of: what is missing is done again.", stacklevel=2)
         return None
-    if (folder / "results.json").read_text() != text_of(results):
-        warnings.warn(f"{folder / 'results.json'} is not what the run's records say: it is made again.", stacklevel=2)
+    if path.read_bytes() != text_of(results).encode():
+        warnings.warn(f"{path} is not what the run's records say: it is made again.", stacklevel=2)
         if is_writable(folder):
-            with write_whole(folder / "results.json") as building:
+            with write_whole(path) as building:
                 building.write_text(text_of(results))
     return results
 

@@ -145,12 +145,15 @@ def file_checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
+NOT_WRITTEN = ("inline_container", "iostream error", "PytorchStreamWriter")  # torch's words for a disk that takes no more
+
+
 def write_tensors(tensors: Any, path: Path) -> None:
-    """Torch says that a disk is full in a RuntimeError of its own."""
+    """Torch loses the error of a disk that is full, and raises a RuntimeError."""
     try:
         torch.save(tensors, path)
     except RuntimeError as reason:
-        if "PytorchStreamWriter" not in str(reason) and "file write failed" not in str(reason):
+        if not any(words in str(reason) for words in NOT_WRITTEN):
             raise
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from reason
 
