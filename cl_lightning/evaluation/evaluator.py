@@ -127,10 +127,12 @@ class Evaluator:
         numbers, sizes = torch.empty_like(task_of), [len(split) for split in splits]
         count = -(-len(task_of) // self.settings.eval_batch_size)
         rows_of = zip(*(rows.tensor_split(count) for rows in torch.arange(len(task_of)).split(sizes)))
+        in_turn = splits[0].x.new_empty(0)  # a batch before it is shuffled: always in the same memory
         for rows, x in zip(map(torch.cat, rows_of), zip(*(split.x.tensor_split(count) for split in splits))):
             order = shuffled(len(rows))
             rows = rows.index_select(0, order)
-            numbers[rows] = self.predict(tested, torch.cat(x).index_select(0, order), task_of[rows], None)
+            torch.cat(x, out=in_turn.resize_(0))
+            numbers[rows] = self.predict(tested, in_turn.index_select(0, order), task_of[rows], None)
         return list(numbers.split(sizes))
 
     def batches(self, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
