@@ -18,8 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning import termination
 from cl_lightning.errors import Refusal, nearest, sentence
-from cl_lightning.runs import conf_dir
-from cl_lightning.sweeps import Job, failures, in_a_sweep, own_command, told
+from cl_lightning.runs import conf_dir, in_a_sweep
+from cl_lightning.sweeps import Job, failures, own_command, told
 
 
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")

@@ -36,7 +36,6 @@ class Selection:
 class Debug:
     fresh_learner: bool
     traceback: bool
-    fault: Text | None
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Settings:
     outputs: Text
     resume: bool | Literal["anyway"]
     cache: Text
+    checkpoints: Literal["all", "last"] | None
     run: Text | None
     from_task: Count | None
     tuned: Mapping[str, Any]

@@ -2,124 +2,85 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning import faults, termination
-from cl_lightning.checking import check, resolve_target
+from cl_lightning import termination
+from cl_lightning.boundary import task_record, witnessed
+from cl_lightning.build import build_callbacks, build_learner, build_stream, check_targets, device_of
 from cl_lightning.config import check_config
-from cl_lightning.engine.settings import OPTIMIZER_KEYS, Training
-from cl_lightning.errors import Refusal
+from cl_lightning.data.lease import unsaved
+from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.stream import Stream
+from cl_lightning.data.task import Task
+from cl_lightning.engine.phases import Phases
+from cl_lightning.engine.settings import Training
+from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants, running
+from cl_lightning.reference import reference
+from cl_lightning.report.figures import draw
+from cl_lightning.report.loggers import opened_loggers
+from cl_lightning.report.results import Results, finished_results, write_results
 from cl_lightning.report.tables import show
-from cl_lightning.resume import changed, discard, held, open_journal, restore
-from cl_lightning.runs import fingerprint, learner_name, relevant, run_folder, settled, sweeper_that_chooses, versions
+from cl_lightning.resume import NO_VALIDATION, begin, check_run, refuse_to_choose, restore, steps_until
+from cl_lightning.runs import changed, in_a_sweep, run_folder, versions
 from cl_lightning.selection.grid import taken_out
-
-if TYPE_CHECKING:
-    import torch.nn as nn
-
-    from cl_lightning.data.module import StreamDataModule
-    from cl_lightning.data.sources import Sources
-    from cl_lightning.data.stream import Stream
-    from cl_lightning.data.task import Task
-    from cl_lightning.engine.forecast import Forecast
-    from cl_lightning.engine.phases import Phases
-    from cl_lightning.learners.base import Learner
+from cl_lightning.store.folder import discard, held, is_writable, keep_newest, row_key, task_key
+from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean accuracy on the
     validation examples of all tasks at the end of the stream; None where no task has any."""
+
     check_config(cfg)
-    folder = run_folder(cfg)
     if said := taken_out(cfg.selection, cfg.trainer):
         print(said, file=sys.stderr)
-    results = folder / "results.json"
-    if results.is_file() and cfg.resume is not False:
-        draw_missing(cfg, folder)
-        show(folder, note=changed(json.loads(results.read_text())["version"], versions(cfg)))
-    else:
-        check_targets(cfg)
-        faults.arm(cfg.debug.fault)
-        with termination.handled(), held(folder):
-            if cfg.resume is False:
-                discard(folder)
-            train(cfg, folder, command)
-        draw_missing(cfg, folder)
-        show(folder)
-    at_end = json.loads(results.read_text()).get("validation_at_end")  # from schema 4 on
-    if at_end is None:
-        refuse_to_choose("was made by a version that did not measure it.\nMake it again with resume=false.")
-        return None
-    if at_end["mean"] is None:
+    check_targets(cfg)
+    with termination.handled():
+        stream = build_stream(cfg)
+        folder = run_folder(cfg, stream)
+        results = finished_results(folder) if cfg.resume is not False else None
+        if results is None:
+            with held(folder):
+                if cfg.resume is False:
+                    discard(folder)
+                results = finished_results(folder) or train(cfg, folder, stream, command)
+        draw_missing(cfg, folder, results)
+        show(results, folder, note=changed(results["version"], versions(cfg)))
+    at_end = results["validation_at_end"]
+    mean = None if at_end is None else at_end["mean"]
+    if mean is None:
         refuse_to_choose(NO_VALIDATION)
-    return at_end["mean"]
+    return mean
 
 
-NO_VALIDATION = (
-    "has no validation data.\nSet n_val of the stream or its tasks above 0; "
-    "with trainer.single_pass, which has none, use hydra/sweeper=basic."
-)
+def draw_missing(cfg: DictConfig, folder: Path, results: Results) -> None:
+    """The figures, where they are asked for and not there: of a run that was killed before, too. A folder that cannot be written
+    to is shown without."""
+    if cfg.figures and not (folder / "figures").is_dir() and is_writable(folder):
+        with held(folder, wait=60):
+            if not (folder / "figures").is_dir():
+                draw(results, folder)
 
 
-def refuse_to_choose(reason: str) -> None:
-    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
-    if sweeper := sweeper_that_chooses():
-        raise Refusal(f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}")
-
-
-def draw_missing(cfg: DictConfig, folder: Path) -> None:
-    """The figures, where they are asked for and not there: of a run that was killed before, too."""
-    from cl_lightning.report.figures import draw
-
-    if cfg.figures and not (folder / "figures").is_dir() and json.loads((folder / "results.json").read_text())["schema"] >= 3:
-        draw(folder)
-
-
-def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
-    """Learn every task that the journal does not hold yet, and write the results."""
-    import torch
-
-    from cl_lightning.data.copies import copies_in
-    from cl_lightning.data.lease import check_saved, unsaved
-    from cl_lightning.data.module import StreamDataModule
-    from cl_lightning.engine.forecast import Forecast
-    from cl_lightning.engine.phases import Phases
-    from cl_lightning.evaluation.card import card_of
-    from cl_lightning.evaluation.evaluator import Evaluator
-    from cl_lightning.report.loggers import close_loggers, open_loggers
-    from cl_lightning.report.results import write_results
-
+def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str]) -> Results:
+    """Learn every task that the store does not hold yet, and write the results."""
     trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
-    settings = Training(**trainer)
+    settings, grants = Training(**trainer), Grants(**cfg.grants)
     torch.set_num_threads(settings.threads)
-    stream = build_stream(cfg)
-    if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
-        refuse_to_choose(NO_VALIDATION)
-    learner, grants = build_learner(cfg, stream), Grants(**cfg.grants)
-    grants.check(learner)
-    constants = unsaved(learner)  # made again at a restart
-    if cfg.reference and stream.head.mode in ("single", "multi_test"):
-        raise Refusal(
-            f"reference=true compares with a network that learns the last task alone; with stream.head={stream.head.mode} it would "
-            "have the outputs of all tasks. Use stream.head=domain or multi_train_test, or reference=false."
-        )
-    if settings.probe == "all" and (settings.probe_at or settings.probe_every):
-        print("trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.", file=sys.stderr)
-    callbacks = build_callbacks(cfg, Forecast(stream, settings, learner.needs.past_data))
-    journal = open_journal(cfg, folder, stream, command)
-    learned, moments = restore(learner, journal)
-    loggers = open_loggers(cfg.logger, folder, cfg)
+    learner = build_learner(cfg, stream)
+    check_run(cfg, stream, settings, learner, grants)
+    constants, callbacks = unsaved(learner), build_callbacks(cfg)  # constants are made again at a restart
+    store, learned = begin(cfg, folder, stream, learner, command)
+    moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
 
@@ -128,225 +89,73 @@ def train(cfg: DictConfig, folder: Path, command: Sequence[str]) -> None:
             with running(callback, hook, arguments):
                 getattr(callback, hook, lambda *_: None)(*arguments)
 
-    def probe(copied: Learner, task: Task, phase: int, step: int, candidate: str | None) -> None:
+    def probe(copied: Learner, task: Task, step: int) -> list[float | None]:
         row = evaluator.probe(copied, task.index + 1)
-        journal.append("probe", task=task.index, phase=phase, step=step, candidate=candidate, accuracies=row)
         tell("on_probe", copied, task, step, row)
+        return row
 
-    phases = Phases(data, journal, settings, loggers, callbacks, probe)
-    phases.moments = moments
+    with opened_loggers(cfg.logger, folder, cfg) as loggers:
+        phases = Phases(data, store, settings, loggers, callbacks, probe)
+        phases.moments, phases.step = moments, steps_until(store, learned)
 
-    def predictors_after(learned: int) -> dict[str, Learner]:
-        return phases.predictors(learner, learned, stream.closed(max(learned - 1, 0)))
+        def measured(learned: int) -> RowRecord:
+            termination.exit_if_requested()
+            began = perf_counter()
+            predictors = phases.predictors(learner, learned, stream.closed(max(learned - 1, 0)))
+            rows = evaluator.measure(predictors, learned)
+            work, seconds = phases.settle(), perf_counter() - began
+            record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
+            for logger in loggers:
+                logger.log_metrics(test_metrics(record), step=phases.step)
+            tell("on_evaluated", learner, learned, record.first)
+            return record
 
-    def evaluate(learned: int) -> None:
-        if journal.find("evaluated", learned=learned):
-            return
-        faults.reached("evaluate")
-        began = perf_counter()
-        predictors = predictors_after(learned)
-        rows = evaluator.measure(predictors, learned)
-        first = next(iter(rows.values()))
-        costs, seconds = phases.settle().plain(), perf_counter() - began
-        journal.append("evaluated", learned=learned, rows=rows, masks=evaluator.masks, costs=costs, seconds=seconds)
-        of_learned = [accuracy for accuracy in first[:learned] if accuracy is not None]
-        for logger in loggers:
-            mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
-            tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(first) if accuracy is not None}
-            logger.log_metrics({"learned": learned, **mean, **tasks}, step=phases.step)
-        tell("on_evaluated", learner, learned, first)
+        def measure(learned: int) -> None:
+            if store.load(row_key(learned), RowRecord) is None:
+                store.save(row_key(learned), measured(learned))
+                if learned < len(stream):  # the last predictors are looked at again, on validation data
+                    store.drop("work")
 
-    def validate() -> None:
-        """The last look at the learner: what a search over whole streams may choose by."""
-        if not journal.find("validated"):
-            main = next(iter(predictors_after(len(stream)).values()))
-            journal.append("validated", accuracies=evaluator.validate(main))
-
-    tell("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
-    try:
-        evaluate(learned)
-        for index in range(learned, len(stream)):
-            with data.open(index, past=learner.needs.past_data, to=learner) as task:
-                tell("on_task_start", learner, task)
-                phases.learn(learner, task)
-                tell("on_task_end", learner, task)
-                lent = [each.index for each in (*task.past, task)]
-                check_saved(learner, constants)
-                copies = copies_in(learner.state_dict(), task)
-            saved = boundary(learner, phases, index, lent=lent, copies=copies)
-            if cfg.debug.fresh_learner:
-                learner = build_learner(cfg, stream)
-                learner.load_state_dict(journal.load(saved)["learner"])
-            evaluate(index + 1)
-        validate()
-        if cfg.reference and not journal.find("reference"):
-            journal.append("reference", **reference(cfg, stream, phases, data, settings))
-    except BaseException:
-        close_loggers(loggers, "failed")
-        raise
-    finally:
-        with suppress(Exception):  # of what is told already, or of no more use
-            journal.settle()
-        tell("on_stream_end")
-    close_loggers(loggers, "success")
-    write_results(
-        folder / "results.json",
-        journal,
-        name=cfg.name,
-        config=relevant(cfg),
-        needs=asdict(learner.needs),
-        card=[asdict(finding) for finding in card_of(journal.rows, stream, learner.needs, data.passes, named_callbacks(cfg))],
-        fingerprint=fingerprint(cfg),
-        learner=learner_name(cfg),
-        seed=cfg.seed,
-        stream={
-            "name": cfg.stream.get("name", stream.name),
-            "fingerprint": stream.fingerprint,
-            "images": {images.name: images.digest for images in stream.sources},
-            "tasks": stream.describe(),
-        },
-    )
+        tell("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
+        try:
+            measure(learned)
+            for index in range(learned, len(stream)):
+                with data.open(index, past=learner.needs.past_data, to=learner) as task:
+                    tell("on_task_start", learner, task)
+                    phases.learn(learner, task)
+                    tell("on_task_end", learner, task)
+                    seen = witnessed(learner, task, constants)
+                with phases.work.costs.timed("checkpoint"):
+                    saved = store.save_tensors(task_key(index), {"learner": learner.state_dict(), "moments": phases.moments})
+                store.save(task_key(index), task_record(learner, phases, index, saved.bytes, seen), saved)
+                store.drop("work")
+                if (cfg.checkpoints or ("last" if in_a_sweep() else "all")) == "last":
+                    keep_newest(store, index)
+                if cfg.debug.fresh_learner:
+                    learner = build_learner(cfg, stream)
+                    restore(learner, store, index + 1)
+                measure(index + 1)
+            store.once("validation", ValidationRecord, lambda: (validated(phases, learner, stream, evaluator), None))
+            store.drop("work")
+            if cfg.reference:
+                phases.settle()
+                phases.step = steps_until(store, len(stream))
+                store.once("reference", ReferenceRecord, lambda: (reference(cfg, stream, phases, data, settings), None))
+                store.drop("work")
+        finally:
+            tell("on_stream_end")
+    return write_results(store)
 
 
-def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataModule, settings: Training) -> dict[str, Any]:
-    """A fresh network that learns the last task by itself, as Independent would: what T(S) of Veniat et al. 2021 compares with."""
-    from cl_lightning.evaluation.evaluator import Evaluator
-    from cl_lightning.learners import Finetune
-
-    journal, last = phases.journal, len(stream) - 1
-    points = [{key: value for key, value in point.items() if key in OPTIMIZER_KEYS} for point in build_learner(cfg, stream).grid]
-    grid = [p for i, p in enumerate(points) if p not in points[:i]]
-    alone = Finetune(build=builder(cfg, stream), head=stream.head, grid=grid, seed=cfg.seed)
-    alone.network = alone.fresh(last)
-    with data.open(last, to=alone) as task:
-        phases.learn(alone, task, where=f"reference:task{last}")
-    for row in journal.all("share"):
-        journal.drop(row["weights"])
-    accuracy = Evaluator(stream, settings, device_of(settings), Grants()).row(alone, last + 1, range(last, last + 1))[last]
-    assert accuracy is not None
-    rows = next(row for row in reversed(journal.all("evaluated")) if row["learned"] == len(stream))["rows"]
-    own = next(iter(rows.values()))[last]
-    return {"task": last, "accuracy": accuracy, "transfer": None if own is None else own - accuracy, "costs": phases.settle().plain()}
+def test_metrics(record: RowRecord) -> dict[str, float]:
+    """For loggers."""
+    of_learned = [accuracy for accuracy in record.first[: record.learned] if accuracy is not None]
+    mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
+    tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(record.first) if accuracy is not None}
+    return {"learned": record.learned, **mean, **tasks}
 
 
-def boundary(learner: Learner, phases: Phases, index: int, **witnessed: Any) -> dict[str, Any]:
-    """Save what the learner is after a task, and record what it keeps and has cost. Returns the name of its checkpoint."""
-    import torch
-
-    from cl_lightning.metrics.costs import held_bytes, published_memory
-
-    journal = phases.journal
-    with phases.costs.timed("checkpoint"):
-        state = {"learner": learner.state_dict(), "moments": phases.moments}
-        saved = journal.save(f"task{index}", partial(torch.save, state))
-    costs, held, stored = phases.settle().plain(), held_bytes(learner, phases.moments), journal.place(saved).stat().st_size
-    learned = {"notes": learner.account(), "published_memory": published_memory(learner)}
-    journal.append("boundary", task=index, saved=saved, held=held, stored=stored, costs=costs, **learned, **witnessed)
-    for row in journal.all("share"):  # the boundary has taken their place
-        journal.drop(row["weights"])
-    for row in journal.all("once"):
-        journal.drop(row["saved"])
-    return saved
-
-
-def check_targets(cfg: DictConfig) -> None:
-    """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images are decoded."""
-    from cl_lightning.report.loggers import logger_of
-
-    learner_of(cfg)
-    stream_of(cfg)
-    backbone_of(cfg)
-    logger_of(cfg.logger)
-
-
-def build_stream(cfg: DictConfig) -> Stream:
-    """The stream; the images of its sources are decoded now if this machine never did."""
-    make, sources = stream_of(cfg), build_sources(cfg)
-    return make(images=sources[str(cfg.stream.source)]) if "source" in cfg.stream else make(sources=sources)
-
-
-def stream_of(cfg: DictConfig) -> partial:
-    """The recipe, waiting for images."""
-    from cl_lightning.data.show import Show
-
-    keys: Any = OmegaConf.to_container(cfg.stream, resolve=True)
-    shown = keys.get("show", {})
-    check(Show, shown, "stream.show")
-    of_recipe = {key: value for key, value in keys.items() if key not in ("name", "source", "show")}
-    make = resolve_target(of_recipe, "stream", "show", "images" if "source" in keys else "sources")
-    return partial(make, show=Show(**shown))
-
-
-def build_sources(cfg: DictConfig) -> Sources:
-    """All data sets of the configuration, none of them opened yet."""
-    from cl_lightning.data.cache import Images, open_images
-    from cl_lightning.data.sources import Sources
-
-    def opened(name: str) -> Images:
-        return open_images(name, resolve_target(cfg.data.sources[name], f"data.sources.{name}")(), cfg.cache)
-
-    known = {str(name): classes_of(cfg.data.sources[name]) for name in cfg.data.sources}
-    return Sources(known, opened, cfg.data.get("substitute") or {})
-
-
-def classes_of(source: DictConfig) -> tuple[str, ...] | None:
-    """Names of a source's classes, as far as they can be told without opening it."""
-    from hydra.utils import get_class
-
-    named = source.get("classes")
-    if named is None:
-        with suppress(Exception):  # said when it is opened
-            named = getattr(get_class(source._target_), "classes", None)
-    return tuple(map(str, named)) if isinstance(named, Sequence) and not isinstance(named, str) else None
-
-
-def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
-    """The learner, with the networks that it may build and the grid that it may choose from."""
-    return learner_of(cfg)(build=builder(cfg, stream), head=stream.head)
-
-
-def learner_of(cfg: DictConfig) -> partial:
-    """The learner with its grid and seed, waiting for networks and outputs."""
-    from cl_lightning.learners.base import Learner
-    from cl_lightning.selection.grid import check_grid, grid_points
-
-    keys: Any = OmegaConf.to_container(cfg.learner, resolve=True)
-    keys.pop("name", None)
-    make = resolve_target(keys, "learner", "build", "head", "grid", "seed")
-    if not (isinstance(make.func, type) and issubclass(make.func, Learner)):
-        raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
-    grid = settled(cfg)["selection"]["grid"]
-    check_grid(grid, make.func)
-    if "momentum" in grid and cfg.trainer.optimizer == "adam":
-        raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
-    return partial(make, grid=grid_points(grid), seed=cfg.seed)
-
-
-def backbone_of(cfg: DictConfig) -> partial:
-    """The network, waiting for the images' shape and the outputs."""
-    return resolve_target(cfg.backbone, "backbone", "input_shape", "head")
-
-
-def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
-    """Makes networks for the stream's images and outputs."""
-    return partial(backbone_of(cfg), input_shape=stream.shape)
-
-
-def named_callbacks(cfg: DictConfig) -> list[str]:
-    """The user's callbacks, by class."""
-    return [str(callback._target_).rpartition(".")[2] for callback in cfg.trainer.callbacks]
-
-
-def build_callbacks(cfg: DictConfig, forecast: Forecast) -> list:
-    """The user's, and what keeps him informed."""
-    from cl_lightning.engine.progress import ProgressDisplay
-
-    own = [resolve_target(callback, f"trainer.callbacks[{i}]")() for i, callback in enumerate(cfg.trainer.callbacks)]
-    return [*own, *([ProgressDisplay(), forecast] if cfg.progress else [])]
-
-
-def device_of(settings: Training) -> Any:
-    """The device on which Lightning trains."""
-    from cl_lightning.engine.phases import new_trainer
-
-    return new_trainer(settings, [], []).strategy.root_device
+def validated(phases: Phases, learner: Learner, stream: Stream, evaluator: Evaluator) -> ValidationRecord:
+    """The last look at the learner: what a search over whole streams may choose by."""
+    predictors = phases.predictors(learner, len(stream), stream.closed(len(stream) - 1))
+    return ValidationRecord(evaluator.validate(next(iter(predictors.values()))))

@@ -62,7 +62,7 @@ _running: list[running] = []  # the innermost last
 
 def versions(handed: Sequence[object]) -> list[int]:
     """Torch's count of changes in place, of all examples in what was handed over."""
-    return [tensor._version for each in handed for tensor in getattr(each, "examples", ())]
+    return [tensor._version for each in handed for tensor in getattr(each, "handed_tensors", ())]
 
 
 def once() -> Callable[..., Any] | None:

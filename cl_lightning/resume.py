@@ -1,141 +1,129 @@
-"""Going on where a run was left: who holds it, what it was made with, and its last good boundary."""
+"""Beginning a run, or going on where it was left."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
+from cl_lightning.build import named_callbacks
+from cl_lightning.data.stream import Stream
+from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
-from cl_lightning.runs import environment, versions
+from cl_lightning.learners.base import Learner
+from cl_lightning.protocol import Grants
+from cl_lightning.runs import changed, environment, fingerprint, learner_name, relevant, sweeper_that_chooses, versions
+from cl_lightning.store.files import Store
+from cl_lightning.store.folder import branch, go_back_to, learned_tasks, row_key, start_run, task_key
+from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord, mini_batches
 
-if TYPE_CHECKING:
-    from cl_lightning.data.stream import Stream
-    from cl_lightning.journal import Journal
-    from cl_lightning.learners.base import Learner
+NO_VALIDATION = (
+    "has no validation data.\nSet n_val of the stream or its tasks above 0; "
+    "with trainer.single_pass, which has none, use hydra/sweeper=basic."
+)
 
 
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """The run's folder for this process alone."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock, holder = FileLock(folder / "lock"), folder / "holder.json"
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as reason:
-        who = json.loads(holder.read_text()) if holder.is_file() else {"process": "unknown", "machine": "unknown"}
+def refuse_to_choose(reason: str) -> None:
+    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
+    if sweeper := sweeper_that_chooses():
+        raise Refusal(f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}")
+
+
+def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Learner, grants: Grants) -> None:
+    """Refuse what cannot work, before a folder is made."""
+    if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
+        refuse_to_choose(NO_VALIDATION)
+    grants.check(learner)
+    if cfg.reference and stream.head.mode in ("single", "multi_test"):
         raise Refusal(
-            f"{folder} is held by process {who['process']} on {who['machine']}, which is running the same command. "
-            "Wait for it, or stop it: a run belongs to one process at a time."
-        ) from reason
-    try:
-        holder.write_text(json.dumps({"process": os.getpid(), "machine": platform.node()}))
-        yield
-    finally:
-        holder.unlink(missing_ok=True)
-        lock.release()
-        (folder / "lock").unlink(missing_ok=True)
-
-
-def discard(folder: Path) -> None:
-    """Remove what an earlier run left, and nothing that is none."""
-    if not folder.is_dir():
-        return
-    left = [path for path in folder.iterdir() if path.name not in ("lock", "holder.json")]
-    if left and not (folder / "journal.jsonl").is_file():
-        raise Refusal(
-            f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or set outputs= to another folder."
+            f"reference=true compares with a network that learns the last task alone; with stream.head={stream.head.mode} it would "
+            "have the outputs of all tasks. Use stream.head=domain or multi_train_test, or reference=false."
         )
-    for path in left:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if (cfg.run is None) != (cfg.from_task is None):
+        raise Refusal("A branch needs run=, the folder of a run, and from_task=, the first task to learn anew. Give both or neither.")
+    if settings.probe == "all" and (settings.probe_at or settings.probe_every):
+        print("trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.", file=sys.stderr)
 
 
-def open_journal(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str]) -> Journal:
-    """A new journal, or that of an interrupted run of the same program on the same examples."""
-    from cl_lightning.journal import FORMAT, Journal
-
-    journal, now = Journal(folder), versions(cfg)
-    start = journal.find("start")
-    if start is None:
-        OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
-        journal.append("start", format=FORMAT, version=now, command=list(command), environment=environment(), stream=stream.fingerprint)
-        if (cfg.run is None) != (cfg.from_task is None):
-            raise Refusal("A branch needs run=, the folder of a run, and from_task=, the first task to learn anew. Give both or neither.")
-        if cfg.run is not None:
-            branch(journal, Path(cfg.run), int(cfg.from_task), stream)
-        return journal
-    check_format(start, folder, "Start afresh with resume=false.")
-    if start["stream"] != stream.fingerprint:
-        raise Refusal(
-            f"The interrupted run in {folder} was made on other images ({start['stream']}) than are here now ({stream.fingerprint}). "
-            "Bring those back, or start afresh with resume=false."
-        )
-    difference = changed(start["version"], now)
+def begin(cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]) -> tuple[Store, int]:
+    """The store of a new run, or that of an interrupted one of the same program; and how many tasks it holds."""
+    store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
+    if (start.fingerprint, start.seed) != (fingerprint(cfg, stream), cfg.seed):
+        raise Refusal(f"{folder / 'run.json'} is that of another run. Put back its own, or start afresh with resume=false.")
+    difference = changed(start.version, versions(cfg))
     if difference and cfg.resume != "anyway":
         raise Refusal(
             f"The interrupted run in {folder} cannot go on: {difference}\nStart afresh with resume=false, or go on with resume=anyway."
         )
-    return journal
+    OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
+    learned = learned_tasks(store)
+    if cfg.run is not None and learned < cfg.from_task:
+        branch(store, start.stream, Path(cfg.run), int(cfg.from_task))
+        learned = learned_tasks(store)
+    go_back_to(store, learned)
+    return store, learned
 
 
-def branch(journal: Journal, run: Path, task: int, stream: Stream) -> None:
-    """Take over what another run had learned before a task."""
-    from cl_lightning.journal import Journal, read_rows
+def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Sequence[str]) -> StartRecord:
+    return StartRecord(
+        format=FORMAT,
+        version=versions(cfg),
+        command=list(command),
+        environment=environment(),
+        name=cfg.name,
+        config=relevant(cfg),
+        fingerprint=fingerprint(cfg, stream),
+        learner=learner_name(cfg),
+        seed=cfg.seed,
+        needs=asdict(learner.needs),
+        stream=stream_record(stream, cfg.stream.get("name", stream.name)),
+        passes=cfg.trainer.max_epochs if cfg.trainer.single_pass else None,
+        callbacks=named_callbacks(cfg),
+    )
 
-    rows = read_rows(run / "journal.jsonl") if (run / "journal.jsonl").is_file() else []
-    start = next((row for row in rows if row["event"] == "start"), None)
-    if start is None:
-        raise Refusal(f"run={run} holds no journal. Give the folder of a run: the one that has results.json or journal.jsonl in it.")
-    check_format(start, run, "Run it again with this version first.")
-    if start["stream"] != stream.fingerprint:
+
+def stream_record(stream: Stream, name: str) -> StreamRecord:
+    recipes = map(stream.recipe, range(len(stream)))
+    permuted, sources, tasks, prints = [], [], [], []
+    for index, recipe in enumerate(recipes):  # one at a time: a long stream holds few
+        permuted.append(recipe.permuted)
+        sources.append(stream.images(recipe).source)
+        tasks.append(stream.described(recipe, stream.head.owned[index]))
+        prints.append(stream.print_of(index))
+    return StreamRecord(
+        name=name,
+        fingerprint=stream.fingerprint,
+        images={images.name: images.digest for images in stream.sources},
+        tasks=tasks,
+        prints=prints,
+        head=stream.head.mode,
+        permuted=any(permuted),
+        sources=sources,
+        stand_ins={images.name: images.source for images in stream.sources if images.substitute},
+    )
+
+
+def restore(learner: Learner, store: Store, learned: int) -> dict[str, Any]:
+    """Load the learner as it was after so many tasks; returns the optimizer's moments there."""
+    if learned == 0:
+        return {}
+    state = store.tensors(task_key(learned - 1))
+    try:
+        learner.load_state_dict(state["learner"])
+    except RuntimeError as reason:
         raise Refusal(
-            f"run={run} learned another stream ({start['stream']}) than this one ({stream.fingerprint}). Keep stream and data settings."
-        )
-    boundary = next((i for i, row in enumerate(rows) if row["event"] == "boundary" and row["task"] == task - 1), None)
-    if boundary is None:
-        raise Refusal(f"run={run} has not learned the task before from_task={task}. Choose from 1 to the number of tasks it has learned.")
-    other = Journal(run)
-    kept = [row for row in rows[: boundary + 1] if row["event"] in ("phase", "probe", "boundary", "evaluated")]
-    kept += [row for row in rows[boundary + 1 :] if row["event"] == "evaluated" and row["learned"] == task][:1]
-    if not other.intact(rows[boundary]["saved"]):
-        raise Refusal(f"The checkpoint before task {task} in run={run} is damaged. Choose an earlier from_task.")
-    shutil.copy2(other.place(rows[boundary]["saved"]), journal.place(rows[boundary]["saved"]))
-    for row in kept:
-        journal.append(row.pop("event"), **row)
+            f"The learner after task {learned - 1} does not fit this run's network: {str(reason).splitlines()[-1].strip()}\n"
+            "A branch needs the outputs, the backbone and the learner of the run that it begins with."
+        ) from reason
+    return state["moments"]
 
 
-def check_format(start: dict, folder: Path, remedy: str) -> None:
-    from cl_lightning.journal import FORMAT
-
-    if start.get("format") != FORMAT:
-        raise Refusal(f"The run in {folder} was written by a version of this program that kept its records in another way. {remedy}")
-
-
-def restore(learner: Learner, journal: Journal) -> tuple[int, dict]:
-    """Load the newest boundary whose checkpoint is whole; returns the number of tasks learned, and the optimizer's moments there."""
-    while boundaries := [i for i, row in enumerate(journal.rows) if row["event"] == "boundary"]:
-        newest = journal.rows[boundaries[-1]]
-        if journal.intact(newest["saved"]):
-            state = journal.load(newest["saved"])
-            learner.load_state_dict(state["learner"])
-            return len(boundaries), state["moments"]
-        journal.rewind((boundaries[-2] if len(boundaries) > 1 else first_row(journal)) + 1)
-    return 0, {}
-
-
-def first_row(journal: Journal) -> int:
-    return next(i for i, row in enumerate(journal.rows) if row["event"] == "start")
-
-
-def changed(then: dict[str, str], now: dict[str, str]) -> str | None:
-    """A sentence where the program is not the one that made the run."""
-    parts = [f"{key} {then.get(key)} (now {now[key]})" for key in now if then.get(key) != now[key]]
-    return f"it was made with {', '.join(parts)}." if parts else None
+def steps_until(store: Store, learned: int) -> int:
+    """Mini-batches of the whole run until the learner after so many tasks, and its test if that is done."""
+    tasks = (store.load(task_key(index), TaskRecord) for index in range(learned))
+    rows = (store.load(row_key(index), RowRecord) for index in range(learned + 1))
+    return sum(mini_batches(record.phases) for record in (*tasks, *rows) if record is not None)

@@ -1,4 +1,4 @@
-"""Where a run lives and what it is: everything that can be said of it before torch is imported."""
+"""Where a run lives and what it is."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import hashlib
 import importlib.util
 import json
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 import cl_lightning
 
-IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task", "tuned")
+if TYPE_CHECKING:
+    from cl_lightning.data.stream import Stream
 
-DATA_FILES = (".parquet", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task", "tuned", "checkpoints")
+
 REMARKS = ("root", "licence", "citation", "counts", "tried")  # of a source
-
-GIVEN = ("permutations", "angles", "order")  # keys of a stream that may name files
 
 
 def bf16_if_fast() -> str:
@@ -40,17 +41,24 @@ def conf_dir() -> str:
     raise FileNotFoundError(f"no configuration directory beside or inside {package}; the installation is incomplete")
 
 
-def run_folder(cfg: DictConfig) -> Path:
+def run_folder(cfg: DictConfig, stream: Stream) -> Path:
     """``<outputs>/<experiment>/<learner>/<fingerprint>-s<seed>``: the same command finds its run again."""
-    return Path(cfg.outputs) / cfg.name / learner_name(cfg) / f"{fingerprint(cfg)}-s{cfg.seed}"
+    return Path(cfg.outputs) / cfg.name / learner_name(cfg) / f"{fingerprint(cfg, stream)}-s{cfg.seed}"
+
+
+def in_a_sweep() -> bool:
+    """Whether this is a job of a multirun."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def sweeper_that_chooses() -> str | None:
     """Inside a job of a sweep: the sweeper's class where it may choose by what runs return, as all but Hydra's own do."""
     from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
 
-    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+    if not in_a_sweep():
         return None
     target = str(HydraConfig.get().sweeper._target_)
     return None if target.endswith(".BasicSweeper") else target
@@ -60,15 +68,16 @@ def learner_name(cfg: DictConfig) -> str:
     return cfg.learner.get("name") or cfg.learner._target_.rpartition(".")[2].lower()
 
 
-def fingerprint(cfg: DictConfig) -> str:
-    """A hash of everything that can change a result but the seed, so that runs which differ in their seed alone share it."""
+def fingerprint(cfg: DictConfig, stream: Stream) -> str:
+    """A hash of everything that can change a result but the seed, so that runs which differ in their seed alone share it: the
+    configuration, the images that are used, the contents of files that the stream is given."""
+    from cl_lightning.data.stream import told, told_images
+
     cfg = cfg.copy()
     cfg.seed = "any"
     plain = relevant(cfg)
-    plain["data"]["files"] = {name: files_of(cfg.data.sources[name]) for name in plain["data"]["sources"] if name in cfg.data.sources}
-    for key in GIVEN:
-        if isinstance(plain["stream"].get(key), str):
-            plain["stream"][key] = content_of(Path(plain["stream"][key]).expanduser())
+    plain["data"] = sorted(repr(told_images(images)) for images in stream.sources)
+    plain["stream"] = {key: told(key, value) for key, value in plain["stream"].items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -119,21 +128,6 @@ def texts(node: Any) -> list[str]:
     return [node] if isinstance(node, str) else []
 
 
-def content_of(file: Path) -> str:
-    """A hash of a file that is part of the stream: another content under the same name is another run."""
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "missing"
-
-
-def files_of(source: DictConfig) -> list[list]:
-    """A source's local files, by name and size, arrays by content: other data under the same name are another run."""
-    if "file" in source:
-        return [[Path(str(source.file)).name, content_of(Path(str(source.file)).expanduser())]]
-    if "folder" not in source or (source.get("root") is None and "repository" in source):
-        return []
-    folder = Path(str(source.get("root") or ".")).expanduser() / str(source.folder)
-    return [[str(file.relative_to(folder)), file.stat().st_size] for file in sorted(folder.rglob("*")) if file.suffix.lower() in DATA_FILES]
-
-
 def versions(cfg: DictConfig) -> dict[str, str]:
     """What else decides the numbers: compared when a run is found again."""
     return {"package": cl_lightning.__version__, "source_hash": source_hash(cfg), "torch": installed("torch")}
@@ -177,6 +171,12 @@ def environment() -> dict[str, str]:
         "processor": platform.machine(),
         **{package: installed(package) for package in packages},
     }
+
+
+def changed(then: Mapping[str, object], now: Mapping[str, str]) -> str | None:
+    """A sentence where the program is not the one that made the run."""
+    parts = [f"{key} {then.get(key)} (now {now[key]})" for key in now if then.get(key) != now[key]]
+    return f"it was made with {', '.join(parts)}." if parts else None
 
 
 def installed(package: str) -> str:

@@ -17,9 +17,9 @@ from unittest.mock import patch
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.types import RunMode
 
 from cl_lightning.errors import sentence
+from cl_lightning.runs import in_a_sweep
 
 OF_SWEEPS = ("hydra.mode", "hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep.")
 
@@ -76,11 +76,6 @@ def failures(jobs: Sequence[Job]) -> list[str]:
         own = [override for override in job.overrides if not all(override in other.overrides for other in jobs)]
         lines.append(f"  {' '.join(own or job.overrides)}: {' '.join(str(job.failure).splitlines())}")
     return lines if failed else []
-
-
-def in_a_sweep() -> bool:
-    """Whether this is a job of a sweep."""
-    return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def own_command() -> list[str]:

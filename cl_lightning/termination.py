@@ -1,4 +1,4 @@
-"""SIGTERM has one owner. While a phase is trained it waits for the end of the block, so that the phase can be saved."""
+"""SIGTERM and Ctrl-C have one owner. While a phase is trained they wait for the end of the block, so that the phase can be saved."""
 
 from __future__ import annotations
 
@@ -9,50 +9,54 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-EXIT_CODE = 128 + 15
-_state = {"requested": False, "deferred": False}
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_state: dict[str, Any] = {"requested": None, "deferred": False}
 
 
 def claim() -> None:
-    """Handle SIGTERM here, whoever handled it before."""
+    """Handle both signals here, whoever handled them before."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _handle)
+        for number in SIGNALS:
+            signal.signal(number, _handle)
 
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Own SIGTERM inside; give it back outside."""
-    before: Any = signal.getsignal(signal.SIGTERM)
-    _state.update(requested=False, deferred=False)
+    """Own both signals inside; give them back outside."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    _state.update(requested=None, deferred=False)
     claim()
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Inside, only ``exit_if_requested`` ends the program."""
+    """Inside, only ``exit_if_requested`` ends the program; a second Ctrl-C does not wait."""
     _state["deferred"] = True
     try:
         yield
     finally:
         _state["deferred"] = False
-        exit_if_requested()
+    exit_if_requested()
 
 
 def requested() -> bool:
-    return _state["requested"]
+    return _state["requested"] is not None
 
 
 def exit_if_requested() -> None:
-    if _state["requested"]:
-        raise SystemExit(EXIT_CODE)
+    """End the program if a signal came, also one whose exception was swallowed (Python does so in destructors)."""
+    if requested():
+        raise SystemExit(128 + _state["requested"])
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    _state["requested"] = True
-    if not _state["deferred"]:
-        raise SystemExit(EXIT_CODE)
+    again = requested() and number == signal.SIGINT
+    _state["requested"] = number
+    if not _state["deferred"] or again:
+        raise SystemExit(128 + number)

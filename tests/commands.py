@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from cl_lightning.config import compose_config
-from cl_lightning.runs import run_folder
+from cl_lightning.runs import fingerprint, run_folder
 
 PLAIN = ("learner=finetune", "stream=split")  # what tests build on, whatever the program runs when told nothing
 SMALL = (
@@ -36,7 +36,21 @@ def returned_and_results(outputs: Path, *overrides: str, small: bool = True) -> 
 
     cfg = configure(f"outputs={outputs}", *(SMALL if small else ()), *overrides)
     returned = run_config(cfg, list(overrides))
-    return returned, json.loads((run_folder(cfg) / "results.json").read_text())
+    return returned, json.loads((folder_of(cfg) / "results.json").read_text())
+
+
+def folder_of(cfg: DictConfig) -> Path:
+    """Where the run of a configuration lies."""
+    from cl_lightning import experiment
+
+    return run_folder(cfg, experiment.build_stream(cfg))
+
+
+def fingerprint_of(*overrides: str) -> str:
+    from cl_lightning.build import build_stream
+
+    cfg = configure(*overrides)
+    return fingerprint(cfg, build_stream(cfg))
 
 
 def command(*arguments: str, cwd: Path | None = None, check: bool = True, **options: Any) -> subprocess.CompletedProcess:

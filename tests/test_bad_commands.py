@@ -134,12 +134,12 @@ def test_the_traceback_is_there_for_those_who_ask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENOENT])
 def test_disks_that_cannot_be_written_are_a_sentence(code: int, tmp_path: Path, monkeypatch) -> None:
-    from cl_lightning.journal import Journal
+    from cl_lightning.store.files import Store
 
     def full(self, *_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code), str(tmp_path / "x"))
 
-    monkeypatch.setattr(Journal, "save", full)
+    monkeypatch.setattr(Store, "save", full)
     exit_code, said = outcome([], str(tmp_path))
     assert exit_code == 2
     check([], exit_code, said)
@@ -147,22 +147,20 @@ def test_disks_that_cannot_be_written_are_a_sentence(code: int, tmp_path: Path, 
 
 
 def test_what_was_computed_before_the_disk_was_full_is_kept(tmp_path: Path, monkeypatch) -> None:
-    from cl_lightning.journal import Journal
+    from cl_lightning.store.files import Store
 
-    original, calls = Journal.save, []
+    original = Store.save_tensors
 
-    def full_at_last(self, *arguments: object) -> dict:
-        calls.append(1)
-        if len(calls) > 3:
+    def full_at_last(self, name: str, tensors: object) -> object:
+        if name == "tasks/001":
             raise OSError(errno.ENOSPC, "full", "x")
-        return original(self, *arguments)
+        return original(self, name, tensors)
 
     arguments = [*SMALL, f"outputs={tmp_path}", "logger=none"]
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "save", full_at_last)
+        patch.setattr(Store, "save_tensors", full_at_last)
         assert main(arguments) == 2
-    learned = [row for row in Journal(next(tmp_path.glob("*/*/*"))).rows if row["event"] == "boundary"]
-    assert len(learned) == 1
+    assert [path.name for path in tmp_path.glob("*/*/*/tasks/*.json")] == ["000.json"]
     assert main(arguments) == 0
 
 

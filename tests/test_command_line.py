@@ -13,15 +13,8 @@ import yaml
 
 from cl_lightning.report.help import GROUPS
 from cl_lightning.runs import conf_dir
+from tests import docs
 from tests.commands import SMALL, command
-
-README = (Path(__file__).parent.parent / "README.md").read_text()
-
-
-def block(after: str, language: str) -> str:
-    """The first code block of a language behind a line of the README."""
-    return re.search(rf"```{language}\n(.*?)```", README.partition(after)[2], re.DOTALL)[1]
-
 
 NO_NETWORK = """
 import socket
@@ -51,8 +44,15 @@ def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_pa
     assert "average accuracy" in result.stdout
     assert str(tmp_path) in result.stdout
     assert result.stderr == ""
+    for text in (docs.README.read_text(), docs.page("quickstart")):
+        assert words(docs.blocks(text, "text")[0]) <= words(result.stdout), "the picture is of another output"
     again = command(f"outputs={tmp_path}")
     assert again.stdout == result.stdout
+
+
+def words(text: str) -> set[str]:
+    """What a table says in words: titles, heads, names of metrics and rules."""
+    return set(re.findall(r"(?<![\w./=])[a-z_-]+(?![\w./=])", text, re.IGNORECASE))
 
 
 def test_help_is_quick_and_lists_every_choice_with_a_line_and_five_commands() -> None:
@@ -66,9 +66,9 @@ def test_help_is_quick_and_lists_every_choice_with_a_line_and_five_commands() ->
     assert command("-h").stdout == text
 
 
-def test_every_group_in_the_readme_names_the_choices_there_are() -> None:
+def test_the_table_of_groups_names_the_choices_there_are() -> None:
     for group in GROUPS:
-        row = next(line for line in README.splitlines() if line.startswith((f"| `{group}`", f"| `+{group}`")))
+        row = next(line for line in docs.page("quickstart").splitlines() if line.startswith((f"| `{group}`", f"| `+{group}`")))
         for path in (Path(conf_dir()) / group).glob("*.yaml"):
             assert f"`{path.stem}`" in row
 
@@ -79,27 +79,39 @@ def test_cfg_job_prints_the_configuration() -> None:
     assert cfg["seed"] == 3
 
 
+def write_own_learner(folder: Path, text: str) -> str:
+    """A page's own learner, as somebody would copy it; returns its name."""
+    code, name = docs.block_after(text, "`my_learners.py`", "python"), re.search(r"`my_conf/learner/(\w+)\.yaml`", text)[1]
+    (folder / "my_conf" / "learner").mkdir(parents=True)
+    (folder / "my_learners.py").write_text(code)
+    (folder / "my_conf" / "learner" / f"{name}.yaml").write_text(docs.block_after(text, f"`my_conf/learner/{name}.yaml`", "yaml"))
+    return name
+
+
 @pytest.fixture
 def a_users_folder(tmp_path: Path) -> Path:
-    """The README's own learner, as somebody would copy it."""
-    (tmp_path / "my_conf" / "learner").mkdir(parents=True)
-    (tmp_path / "my_learners.py").write_text(block("`my_learners.py`", "python"))
-    (tmp_path / "my_conf" / "learner" / "l2_anchor.yaml").write_text(block("`my_conf/learner/l2_anchor.yaml`", "yaml"))
+    """With the learner that docs/learners.md shows."""
+    write_own_learner(tmp_path, docs.page("learners"))
     return tmp_path
 
 
-def test_the_readmes_learner_runs_from_outside_the_package(a_users_folder: Path) -> None:
-    line = block("Run it, with every stream", "bash").strip()
+OWN = {"README": docs.README.read_text(), "docs/learners": docs.page("learners")}
+
+
+@pytest.mark.parametrize("page", OWN)
+def test_the_pages_learners_run_from_outside_the_package(page: str, tmp_path: Path) -> None:
+    name = write_own_learner(tmp_path, OWN[page])
+    (line,) = [line for line in docs.statements(docs.block_after(OWN[page], f"{name}.yaml`", "bash")) if name in line]
     arguments = [argument.strip("'") for argument in re.findall(r"'[^']*'|\S+", line)[3:]]
-    command(*arguments, "trainer.max_epochs=1", "figures=false", cwd=a_users_folder)
-    results = json.loads(next(a_users_folder.glob("outputs/quickstart/l2_anchor/*/results.json")).read_text())
+    command(*arguments, "trainer.max_epochs=1", "figures=false", cwd=tmp_path)
+    results = json.loads(next(tmp_path.glob(f"outputs/quickstart/{name}/*/results.json")).read_text())
     assert {s["hparams"]["strength"] for s in results["selected"]} <= {0.0, 0.1, 1.0}
-    assert results["costs"][0]["held"]["memory.anchor"] > 0
-    shown = command("--config-dir", "my_conf", "--help", cwd=a_users_folder).stdout
-    assert "l2_anchor            Held near the last task's weights" in shown
+    assert any(key.startswith("memory.") and held > 0 for key, held in results["costs"][0]["held"].items())
+    shown = command("--config-dir", "my_conf", "--help", cwd=tmp_path).stdout
+    assert re.search(rf"  {name} +Held near the last task's weights", shown)
 
 
-def test_the_readmes_learner_with_strength_zero_is_finetune(a_users_folder: Path) -> None:
+def test_the_pages_learner_with_strength_zero_is_finetune(a_users_folder: Path) -> None:
     common = (*SMALL, "seed=2")
     command("--config-dir", "my_conf", *common, "learner=l2_anchor", "selection=none", "+selection.grid.strength=[0.0]", cwd=a_users_folder)
     command("selection=none", *common, cwd=a_users_folder)
@@ -168,7 +180,7 @@ def test_a_sweep_that_chooses_without_validation_data_is_refused(finished: bool,
     assert refused.returncode == 2
     assert re.search(r"Choosing chooses by the validation accuracy .* no validation data\.\nSet n_val of the stream", refused.stderr)
     assert "Traceback" not in refused.stderr
-    assert finished or not list(tmp_path.glob("out/**/journal.jsonl")), "said before training"
+    assert finished or not list(tmp_path.glob("out/**/run.json")), "said before training"
 
 
 def test_a_run_leaves_nothing_outside_its_folder(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 import torch
 import torch.nn as nn
 
+from cl_lightning.build import build_learner
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import set_mode
 from cl_lightning.engine.training import train_batch
-from cl_lightning.experiment import build_learner
 from cl_lightning.learners import MNTDP, Finetune, Learner, NewHead
 from cl_lightning.learners.base import FINAL
 from cl_lightning.metrics.costs import held_bytes
@@ -25,7 +25,8 @@ from cl_lightning.protocol import LearnerError, ProtocolError
 from cl_lightning.runs import conf_dir
 from tests import toys
 from tests.commands import but_what_may_differ, configure, run
-from tests.test_resume import FRAGILE, in_a_child
+from tests.dying import dying, in_a_child
+from tests.test_resume import FRAGILE
 from tests.toys import learn, training
 
 NAMES = sorted(path.stem for path in (Path(conf_dir()) / "learner").glob("*.yaml"))
@@ -209,7 +210,7 @@ def test_the_optimizers_state_is_reset_at_a_switch_unless_it_is_to_be_carried(ov
 def trained(learner: Learner) -> list[nn.Parameter]:
     """Of the network that was trained last."""
     if isinstance(learner, MNTDP):
-        new = learner.library.paths[-1][learner.account()["reused"] :]
+        new = learner.library.paths[-1][learner.account().reused :]
         return [p for number in new for p in learner.library.modules_by_number[number].parameters()]
     if isinstance(learner, NewHead):
         return list(learner.heads[-1].parameters())
@@ -255,7 +256,7 @@ KILLED += [(("learner=ewc",), extra) for extra in ("trainer.optimizer_state=carr
 @pytest.mark.parametrize(("overrides", "extra"), KILLED, ids=lambda part: name_of(part) if isinstance(part, tuple) else part or "-")
 def test_killed_again_and_again_inside_phases_it_ends_the_same(overrides: tuple, extra: str, tmp_path: Path, capfd) -> None:
     options, kills = (*FRAGILE, *overrides, *extra.split()), 0
-    while in_a_child(lambda: run(tmp_path / "killed", *options, "debug.fault=block:7")) == -signal.SIGKILL:
+    while in_a_child(lambda: dying("block:7", lambda: run(tmp_path / "killed", *options))) == -signal.SIGKILL:
         kills += 1
         assert kills < 60, "no progress is made between kills"
     assert kills >= 2

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 import torch
 
-import cl_lightning.report
 from cl_lightning import experiment
+from cl_lightning.build import build_stream
 from cl_lightning.data.stream import Stream
 from cl_lightning.data.streams import split
 from cl_lightning.errors import Refusal
-from cl_lightning.experiment import build_stream
-from cl_lightning.journal import Journal
 from cl_lightning.learners import Finetune, Independent, Phase
-from cl_lightning.runs import fingerprint, run_folder
+from cl_lightning.report.results import schema
+from cl_lightning.store.files import Store
 from tests import toys
-from tests.commands import SMALL, but_what_may_differ, configure, returned_and_results, run
+from tests.commands import SMALL, but_what_may_differ, configure, fingerprint_of, folder_of, returned_and_results, run
 
 LEARNERS = ["finetune", "independent", "independent_gem", "joint"]
-SCHEMA = json.loads((Path(cl_lightning.report.__file__).parent / "results.schema.json").read_text())
+SCHEMA = schema()
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -153,13 +153,15 @@ def test_what_a_run_returns_prefers_who_keeps_all_tasks_to_who_learns_each_best(
     assert end["joint"] > end["finetune"] + 0.1
 
 
-def test_validation_at_the_end_is_measured_once_when_all_is_learned_and_the_learner_is_as_it_was(tmp_path: Path) -> None:
+def test_validation_at_the_end_is_measured_once_when_all_is_learned(tmp_path: Path, monkeypatch) -> None:
+    saved: list[str] = []
+    original = Store.save
+    monkeypatch.setattr(Store, "save", lambda self, key, *more: saved.append(key) or original(self, key, *more))
     results = run(tmp_path)
-    journal = Journal(run_folder(configure(f"outputs={tmp_path}", *SMALL)))
-    events = [row["event"] for row in journal.rows]
-    assert events.count("validated") == 1
-    assert events.index("validated") > max(i for i, event in enumerate(events) if event in ("boundary", "evaluated"))
-    assert journal.find("validated")["accuracies"] == results["validation_at_end"]["accuracies"]
+    assert saved[-1] == "validation"
+    assert saved.count("validation") == 1
+    record = json.loads((folder_of(configure(f"outputs={tmp_path}", *SMALL)) / "validation.json").read_text())["record"]
+    assert record["accuracies"] == results["validation_at_end"]["accuracies"]
 
 
 def test_a_phase_with_a_score_of_its_own_is_told_as_a_score_and_not_as_an_accuracy(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_sweepers_are_handed_what_validation_says_and_nothing_of_test_labels(poo
         learns = ("selection=none", "trainer.patience=null", "trainer.lr=0.02", "trainer.batch_size=5")
         cfg = configure(*SMALL, f"outputs={tmp_path / name}", *learns)
         values.append(experiment.run(cfg))
-        matrices.append(json.loads((run_folder(cfg) / "results.json").read_text())["accuracy_matrix"])
+        matrices.append(json.loads((folder_of(cfg) / "results.json").read_text())["accuracy_matrix"])
         garbled(monkeypatch, pool)
     other_way_round = [[1 - accuracy for accuracy in row] for row in matrices[0]]
     assert matrices[0][-1] != other_way_round[-1], "right as often as wrong: the test shows nothing"
@@ -234,14 +236,14 @@ def test_the_same_command_again_finds_the_finished_run(tmp_path: Path, capsys: p
 
 def test_resume_false_starts_afresh(tmp_path: Path) -> None:
     run(tmp_path)
-    folder = run_folder(configure(f"outputs={tmp_path}", *SMALL))
+    folder = folder_of(configure(f"outputs={tmp_path}", *SMALL))
     (folder / "left").write_text("over")
     run(tmp_path, "resume=false")
     assert not (folder / "left").exists()
 
 
 def test_resume_false_removes_no_folder_that_holds_no_run(tmp_path: Path) -> None:
-    folder = run_folder(configure(f"outputs={tmp_path}", *SMALL))
+    folder = folder_of(configure(f"outputs={tmp_path}", *SMALL))
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("years of work")
     with pytest.raises(Refusal, match="not empty and holds no run"):
@@ -249,54 +251,47 @@ def test_resume_false_removes_no_folder_that_holds_no_run(tmp_path: Path) -> Non
     assert (folder / "thesis.tex").exists()
 
 
-def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
     run(tmp_path)
-    path = run_folder(configure(f"outputs={tmp_path}", *SMALL)) / "results.json"
-    results = json.loads(path.read_text())
-    results["version"]["torch"] = "1.0"
-    path.write_text(json.dumps(results))
+    monkeypatch.setattr("cl_lightning.runs.installed", lambda package: "1.0")
     run(tmp_path)
-    assert "made with torch 1.0" in " ".join(capsys.readouterr().out.split())
+    assert "(now 1.0)" in " ".join(capsys.readouterr().out.split())
 
 
 class Stop(Exception):
     pass
 
 
-def cut_after(event: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if killed just after so many rows of one kind were written."""
-    original, seen = Journal.append, []
+def cut_after(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if killed just after a record was written."""
+    original = Store.save
 
-    def append(self, name, /, **values):
-        row = original(self, name, **values)
-        seen.append(name)
-        if seen.count(event) == count and name == event:
+    def save(self, name, *more):
+        record = original(self, name, *more)
+        if name == key:
             raise Stop
-        return row
+        return record
 
-    monkeypatch.setattr(Journal, "append", append)
+    monkeypatch.setattr(Store, "save", save)
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-@pytest.mark.parametrize(
-    ("event", "count"),
-    [("start", 1), ("evaluated", 1), ("phase", 2), ("boundary", 2), ("evaluated", 3), ("evaluated", 4), ("validated", 1)],
-)
-def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, event, count, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("key", ["run", "rows/000", "work/task1-0-0", "tasks/001", "rows/002", "rows/003", "validation"])
+def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, key, tmp_path: Path, monkeypatch) -> None:
     whole = run(tmp_path / "whole", f"learner={learner}")
     with monkeypatch.context() as patch, pytest.raises(Stop):
-        cut_after(event, count, patch)
+        cut_after(key, patch)
         run(tmp_path / "cut", f"learner={learner}")
     resumed = run(tmp_path / "cut", f"learner={learner}")
     assert but_what_may_differ(resumed) == but_what_may_differ(whole)
-    journal = Journal(run_folder(configure(f"outputs={tmp_path / 'cut'}", *SMALL, f"learner={learner}")))
-    assert [row["learned"] for row in journal.all("evaluated")] == [0, 1, 2, 3]
-    assert len(journal.all("validated")) == 1
+    folder = folder_of(configure(f"outputs={tmp_path / 'cut'}", *SMALL, f"learner={learner}"))
+    assert sorted(path.name for path in (folder / "rows").iterdir()) == [f"{learned:03d}.json" for learned in range(4)]
+    assert not (folder / "work").exists()
 
 
 def test_an_unfinished_run_of_another_version_goes_on_only_when_told(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(Stop):
-        cut_after("boundary", 1, patch)
+        cut_after("tasks/000", patch)
         run(tmp_path)
     monkeypatch.setattr("cl_lightning.__version__", "9.9")
     with pytest.raises(Refusal, match=r"package 0\.\d.*now 9\.9.*\n.*resume=anyway"):
@@ -304,32 +299,46 @@ def test_an_unfinished_run_of_another_version_goes_on_only_when_told(tmp_path: P
     assert run(tmp_path, "resume=anyway")["accuracy_matrix"]
 
 
-def test_other_images_than_before_are_refused(tmp_path: Path, monkeypatch) -> None:
-    with monkeypatch.context() as patch, pytest.raises(Stop):
-        cut_after("boundary", 1, patch)
-        run(tmp_path)
-    monkeypatch.setattr("cl_lightning.data.streams.Stream.fingerprint", "other")
-    with pytest.raises(Refusal, match="other images"):
-        run(tmp_path)
-
-
-def test_the_folder_holds_configuration_journal_checkpoints_results_and_curves(tmp_path: Path) -> None:
+def test_other_images_than_before_are_another_run(tmp_path: Path, monkeypatch) -> None:
+    """Those of a cache made anew of a folder whose files were replaced."""
     run(tmp_path)
-    folder = run_folder(configure(f"outputs={tmp_path}", *SMALL))
+    original = experiment.build_stream
+
+    def changed(cfg):
+        s = original(cfg)
+        return replace(s, sources=tuple(replace(images, digest="other") for images in s.sources))
+
+    monkeypatch.setattr(experiment, "build_stream", changed)
+    run(tmp_path)
+    assert len(list(tmp_path.glob("*/*/*/results.json"))) == 2
+
+
+def test_the_folder_holds_configuration_records_learners_results_and_curves(tmp_path: Path) -> None:
+    run(tmp_path)
+    folder = folder_of(configure(f"outputs={tmp_path}", *SMALL))
     assert folder.parent == tmp_path / "quickstart" / "finetune"
     assert folder.name.endswith("-s0")
-    assert {p.name for p in folder.iterdir()} == {"config.yaml", "journal.jsonl", "checkpoints", "results.json", "logs.csv"}
-    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["task0.pt", "task1.pt", "task2.pt"]
+    assert {p.name for p in folder.iterdir()} == {
+        "config.yaml",
+        "run.json",
+        "tasks",
+        "rows",
+        "validation.json",
+        "results.json",
+        "logs.csv",
+        "lock",
+    }
+    assert sorted(p.name for p in (folder / "tasks").iterdir()) == [f"00{i}.{kind}" for i in range(3) for kind in ("json", "pt")]
     assert (folder / "logs.csv").read_text().startswith("step,name,value\n")
 
 
-CHANGES = ["trainer.lr=0.5", "trainer.threads=2", "trainer.precision=bf16-mixed", "stream.tasks=4", "learner=joint", "selection=none",
-           "backbone.sizes=[7]", "data.sources.mnist.seed=1", "data=real", "trainer.evaluate=seen"]  # fmt: skip
+CHANGES = ["trainer.lr=0.5", "trainer.threads=3", "trainer.precision=bf16-mixed", "stream.tasks=4", "learner=joint", "selection=none",
+           "backbone.sizes=[7]", "data.sources.mnist.seed=1", "trainer.evaluate=seen"]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_everything_that_can_change_a_result_changes_the_fingerprint(change: str) -> None:
-    assert fingerprint(configure(change)) != fingerprint(configure())
+    assert fingerprint_of(*SMALL, change) != fingerprint_of(*SMALL)
 
 
 @pytest.mark.parametrize(
@@ -337,13 +346,13 @@ def test_everything_that_can_change_a_result_changes_the_fingerprint(change: str
     ["logger=none", "resume=false", "name=other", "outputs=elsewhere", "cache=/tmp", "progress=false", "trainer.log_every=5", "seed=7"],
 )
 def test_what_cannot_change_a_result_of_a_seed_leaves_the_fingerprint(change: str) -> None:
-    assert fingerprint(configure(change)) == fingerprint(configure())
+    assert fingerprint_of(*SMALL, change) == fingerprint_of(*SMALL)
 
 
 def test_seeds_share_a_fingerprint_and_not_a_folder() -> None:
-    one, other = configure("seed=0"), configure("seed=1")
-    assert run_folder(one) != run_folder(other)
-    assert run_folder(one).name.split("-")[0] == run_folder(other).name.split("-")[0]
+    one, other = configure(*SMALL, "seed=0"), configure(*SMALL, "seed=1")
+    assert folder_of(one) != folder_of(other)
+    assert folder_of(one).name.split("-")[0] == folder_of(other).name.split("-")[0]
 
 
 @pytest.mark.parametrize(

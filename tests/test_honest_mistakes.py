@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -145,7 +146,7 @@ class TrainsOnSome(Finetune):
 
 def test_a_phase_may_train_on_some_of_the_tasks_examples() -> None:
     learned = learn(make(TrainsOnSome), toys.stream(tasks=2), training(max_epochs=2))
-    assert learned.journal.find("phase")["costs"]["examples"] == 40
+    assert learned.costs()["examples"] == 40
 
 
 class TrainsItselfForTests(Finetune):
@@ -250,3 +251,7 @@ def test_final_hooks_are_not_overridden_through_a_mixin_either() -> None:
 def test_settings_that_would_crash_or_riddle_are_refused(override: str, tmp_path) -> None:
     with pytest.raises(Refusal, match=override.split("=")[0].strip("+")):
         run(tmp_path, override)
+
+
+def test_a_learner_with_a_key_called_examples_is_handed_to_callbacks_like_any_other(tmp_path: Path) -> None:
+    run(tmp_path, "learner=ewc", "learner.examples=20", "progress=true", "selection=none", "trainer.lr=0.01", "stream.tasks=2")

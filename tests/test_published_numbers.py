@@ -7,7 +7,7 @@ from statistics import mean, median
 
 import pytest
 
-from cl_lightning.experiment import build_sources
+from cl_lightning.build import build_sources
 from cl_lightning.report.compare import papers
 from tests.commands import configure, run
 

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
 
-from cl_lightning import faults
-from cl_lightning.engine.phases import InsideCheckpoints
 from cl_lightning.errors import Refusal
-from cl_lightning.journal import Journal, read_rows
-from cl_lightning.runs import run_folder
+from cl_lightning.store.files import Store
+from cl_lightning.store.folder import open_store
+from cl_lightning.store.records import InsideRecord, TaskRecord
+from tests import commands
 from tests.commands import SMALL, but_what_may_differ, configure, run
+from tests.dying import POINTS, dying, in_a_child, killed
 
 # Small mini-batches and blocks, a checkpoint after each, dropout and Adam: there is something to lose.
 FRAGILE = (
@@ -35,15 +33,6 @@ FRAGILE = (
     "trainer.max_epochs=3",
     "stream.tasks=2",
 )
-
-
-def in_a_child(function: Callable[[], object]) -> int:
-    """Exit code of a process that starts where this one is: negative where a signal ended it."""
-    child = multiprocessing.get_context("fork").Process(target=function)
-    child.start()
-    child.join(600)
-    assert child.exitcode is not None, "still running"
-    return child.exitcode
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +49,35 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
 
 
 def folder_of(outputs: Path, *overrides: str) -> Path:
-    return run_folder(configure(f"outputs={outputs}", *SMALL, *FRAGILE, *overrides))
+    return commands.folder_of(configure(f"outputs={outputs}", *SMALL, *FRAGILE, *overrides))
+
+
+def once(point: str) -> int:
+    """How often a point comes at most in the run of two tasks, where that is less than five times."""
+    return {"task end": 2, "phase done": 2, "results": 1, "test": 3}.get(point, 5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 5])
-@pytest.mark.parametrize("point", faults.POINTS)
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_at_a_named_point(point: str, count: int, tmp_path: Path, whole, capfd: pytest.CaptureFixture) -> None:
-    count = {"task_end": min(count, 2), "adopt": min(count, 2), "results.write": 1, "evaluate": min(count, 3)}.get(point, count)
-    code = in_a_child(lambda: run(tmp_path, *FRAGILE, f"debug.fault={point}:{count}"))
-    assert code == -signal.SIGKILL, "the point was not reached"
+    count = min(count, once(point))
+    killed(f"{point}:{count}", lambda: run(tmp_path, *FRAGILE))
     results = run(tmp_path, *FRAGILE)
-    if point == "block" and count > 2:  # the checkpoint of one block is completed while the next is trained
+    if point == "block" and count > 1:
         assert "resumed at step" in capfd.readouterr().err
     assert but_what_may_differ(results) == whole()
-    assert sorted(p.name for p in (folder_of(tmp_path) / "checkpoints").iterdir()) == ["task0.pt", "task1.pt"]
+    folder = folder_of(tmp_path)
+    assert sorted(path.name for path in (folder / "tasks").iterdir()) == ["000.json", "000.pt", "001.json", "001.pt"]
+    assert not (folder / "work").exists()
+    assert not list(folder.rglob("*.building"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("extra", ["trainer.candidates_at_once=2", "backbone.sizes=[64] backbone.dropout=0.0"])  # the latter is stacked
 def test_killed_again_and_again_inside_a_phase(extra: str, tmp_path: Path, whole, capfd: pytest.CaptureFixture) -> None:
     options, kills = (*FRAGILE, *extra.split()), 0
-    while in_a_child(lambda: run(tmp_path, *options, "debug.fault=block:4")) == -signal.SIGKILL:
+    while in_a_child(lambda: dying("block:4", lambda: run(tmp_path, *options))) == -signal.SIGKILL:
         kills += 1
         assert kills < 60, "no progress is made between kills"
     assert kills >= 2
@@ -90,23 +86,20 @@ def test_killed_again_and_again_inside_a_phase(extra: str, tmp_path: Path, whole
 
 
 def interrupted(tmp_path: Path, fault: str = "block:8") -> Path:
-    """The folder of a run that was killed when every checkpoint before the fault was complete: none is being written behind."""
-    saving = InsideCheckpoints.on_train_batch_end
-
-    def save_and_wait(self: InsideCheckpoints, *arguments: Any) -> None:
-        saving(self, *arguments)
-        self.journal.settle()
-
-    def run_until_killed() -> None:
-        with patch.object(InsideCheckpoints, "on_train_batch_end", save_and_wait):
-            run(tmp_path, *FRAGILE, f"debug.fault={fault}")
-
-    assert in_a_child(run_until_killed) == -signal.SIGKILL
+    """The folder of a run that was killed."""
+    killed(fault, lambda: run(tmp_path, *FRAGILE))
     return folder_of(tmp_path)
+
+
+# ---- damage ----------------------------------------------------------------------------------------------------------
 
 
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
 
 
 def flip_a_bit(path: Path) -> None:
@@ -115,41 +108,92 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-DAMAGES = [truncate, flip_a_bit, Path.unlink]
+DAMAGES = [truncate, empty, flip_a_bit, Path.unlink]
+FILES = ["run.json", "tasks/000.json", "tasks/000.pt", "tasks/001.json", "tasks/001.pt", "rows/000.json", "rows/001.json", "rows/002.json"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_newest_checkpoint_is_noticed_and_the_one_before_it_used(damage, tmp_path: Path, whole, capfd) -> None:
-    folder = interrupted(tmp_path)
-    inside = [row for row in read_rows(folder / "journal.jsonl") if row["event"] == "inside"]
-    assert [row["step"] for row in inside[-2:]] == [12, 14], "the kill came at another moment"
-    damage(folder / "checkpoints" / inside[-1]["saved"]["file"])
-    with pytest.warns(UserWarning, match="going back to the checkpoint before it"):
+@pytest.mark.parametrize("file", [*FILES, "validation.json", "results.json"])
+def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(damage, file: str, tmp_path: Path, whole) -> None:
+    run(tmp_path, *FRAGILE)
+    damage(folder_of(tmp_path) / file)
+    if file == "run.json":
+        with pytest.raises(Refusal, match=r"run\.json.*(damaged|gone)"):
+            run(tmp_path, *FRAGILE)
+        return
+    if file == "tasks/000.pt" or (file, damage) in (("tasks/001.pt", Path.unlink), ("results.json", Path.unlink)):
+        results = run(tmp_path, *FRAGILE)  # nothing needs it any more, or it is derived
+    elif file == "tasks/001.pt":
         results = run(tmp_path, *FRAGILE)
-    assert f"resumed at step {inside[-2]['step']}" in capfd.readouterr().err
+    else:
+        with pytest.warns(UserWarning, match=r"damaged|gone|made again|done again"):
+            results = run(tmp_path, *FRAGILE)
     assert but_what_may_differ(results) == whole()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("fault", ["evaluate:3", "task_end:2", "results.write"])
-def test_a_damaged_boundary_is_learned_again(damage, fault: str, tmp_path: Path, whole) -> None:
+@pytest.mark.parametrize(("fault", "file"), [("test:2", "tasks/000.pt"), ("test:3", "tasks/001.pt"), ("task end:2", "tasks/000.pt")])
+def test_a_damaged_learner_is_learned_again(damage, fault: str, file: str, tmp_path: Path, whole) -> None:
     folder = interrupted(tmp_path, fault)
-    damage(sorted((folder / "checkpoints").glob("task?.pt"))[-1])
-    with pytest.warns(UserWarning, match="going back"):
+    damage(folder / file)
+    with pytest.warns(UserWarning, match=r"damaged|gone"):
         assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
 
 
-@pytest.mark.parametrize("line", [0, 2, -1])
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit])
-def test_a_damaged_line_of_the_journal_takes_away_only_what_follows(damage, line: int, tmp_path: Path, whole) -> None:
-    path = interrupted(tmp_path, "evaluate:3") / "journal.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    (tmp_path / "line").write_bytes(lines[line])
-    damage(tmp_path / "line")
-    lines[line] = (tmp_path / "line").read_bytes()
-    path.write_bytes(b"".join(lines))
-    cut_short = line == -1 and damage is truncate  # as by a kill: nothing to warn of
-    with nullcontext() if cut_short else pytest.warns(UserWarning, match="damaged in line"):
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", ["json", "pt"])
+def test_a_damaged_checkpoint_inside_a_phase_is_noticed_and_the_phase_trained_again(damage, kind, tmp_path, whole, capfd) -> None:
+    folder = interrupted(tmp_path)
+    (path,) = (folder / "work" / "inside").glob(f"*.{kind}")
+    damage(path)
+    if (damage, kind) == (Path.unlink, "json"):
+        results = run(tmp_path, *FRAGILE)
+    else:
+        with pytest.warns(UserWarning, match="done again"):
+            results = run(tmp_path, *FRAGILE)
+    assert "resumed at step" not in capfd.readouterr().err
+    assert but_what_may_differ(results) == whole()
+
+
+@pytest.mark.parametrize("file", FILES[1:])
+def test_a_file_of_another_run_is_not_taken_for_ones_own(file: str, tmp_path: Path, whole) -> None:
+    run(tmp_path, *FRAGILE)
+    run(tmp_path, *FRAGILE, "trainer.max_epochs=1")
+    shutil.copy(folder_of(tmp_path, "trainer.max_epochs=1") / file, folder_of(tmp_path) / file)
+    if file.endswith(".pt"):
+        (folder_of(tmp_path) / "rows" / "002.json").unlink()  # else nothing would ask for it
+    if file == "tasks/000.pt":
+        assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
+        return
+    with pytest.warns(UserWarning, match=r"from another place or run|damaged"):
+        assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
+
+
+def test_records_that_changed_places_are_not_taken(tmp_path: Path, whole) -> None:
+    run(tmp_path, *FRAGILE)
+    one, other = (folder_of(tmp_path) / "tasks" / name for name in ("000.json", "001.json"))
+    texts = one.read_bytes(), other.read_bytes()
+    one.write_bytes(texts[1])
+    other.write_bytes(texts[0])
+    with pytest.warns(UserWarning, match="from another place or run"):
+        assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
+
+
+def test_the_start_of_another_run_is_refused(tmp_path: Path) -> None:
+    for overrides in ((), ("trainer.max_epochs=1",)):
+        killed("test:2", lambda overrides=overrides: run(tmp_path, *FRAGILE, *overrides))
+    shutil.copy(folder_of(tmp_path, "trainer.max_epochs=1") / "run.json", folder_of(tmp_path) / "run.json")
+    with pytest.raises(Refusal, match="is that of another run"):
+        run(tmp_path, *FRAGILE)
+
+
+def test_a_changed_digit_of_the_results_is_noticed(tmp_path: Path, whole) -> None:
+    run(tmp_path, *FRAGILE)
+    path = folder_of(tmp_path) / "results.json"
+    results = json.loads(path.read_text())
+    results["accuracy_matrix"][2][0] = 0.999
+    path.write_text(json.dumps(results, indent=1))
+    with pytest.warns(UserWarning, match="is not what the run's records say"):
         assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
 
 
@@ -158,24 +202,48 @@ class Malicious:
         return (os.system, ("echo broken into",))
 
 
-def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    folder = interrupted(tmp_path, "evaluate:2")
-    journal = Journal(folder)
-    boundary = journal.rows.index(journal.find("boundary"))
-    forged = journal.save("task0", lambda path: path.write_bytes(pickle.dumps(Malicious())))
-    journal.rows[boundary]["saved"] = forged
-    journal.rewind(len(journal.rows))
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch) -> None:
+    folder = interrupted(tmp_path, "test:2")
+    store, _ = open_store(folder)
+    record = store.load("tasks/000", TaskRecord)
+    monkeypatch.setattr("cl_lightning.store.files.write_tensors", lambda value, path: path.write_bytes(pickle.dumps(Malicious())))
+    store.save("tasks/000", record, store.save_tensors("tasks/000", None))
     with pytest.raises(Refusal, match="more than tensors and plain values"):
         run(tmp_path, *FRAGILE)
     assert "broken into" not in capfd.readouterr().out
 
 
 def test_every_checkpoint_loads_as_plain_values(tmp_path: Path) -> None:
-    folder = interrupted(tmp_path)
-    files = list((folder / "checkpoints").glob("*.pt"))
+    folder = interrupted(tmp_path, "block:15")
+    files = list(folder.rglob("*.pt"))
     assert len(files) >= 2
     for path in files:
         torch.load(path, weights_only=True)
+
+
+def test_a_checkpoint_that_replaces_another_leaves_it_until_it_is_whole(tmp_path: Path, whole, capfd: pytest.CaptureFixture) -> None:
+    """Killed after the tensors of the second are renamed, and before its record: the first is gone on from."""
+    saves: list[str] = []
+
+    def run_and_die() -> None:
+        original = Store.save
+
+        def save(self, key, record, *more):
+            saves.extend([key] * isinstance(record, InsideRecord))
+            if len(saves) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(self, key, record, *more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "save", save)
+            run(tmp_path, *FRAGILE)
+
+    assert in_a_child(run_and_die) == -signal.SIGKILL
+    assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
+    assert "resumed at step 2 of task0" in capfd.readouterr().err
+
+
+# ---- signals ---------------------------------------------------------------------------------------------------------
 
 
 def start(outputs: Path, *overrides: str) -> subprocess.Popen:
@@ -197,82 +265,41 @@ def wait_for(path: Path, content: str) -> None:
 
 
 LONG = ("trainer.max_epochs=4000", "trainer.patience=null", "selection=none")
+BOTH = pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["sigterm", "ctrl_c"])
 
 
-def test_sigterm_saves_the_open_phase_and_exits_143(tmp_path: Path) -> None:
+@BOTH
+def test_a_signal_saves_the_open_phase(number: int, code: int, tmp_path: Path) -> None:
     options = (*LONG, "trainer.checkpoint_minutes=60", "logger=csv", "trainer.log_every=1")
     process, folder = start(tmp_path, *options), folder_of(tmp_path, *options)
     wait_for(folder / "logs.csv", "loss/")  # it trains
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 143
+    process.send_signal(number)
+    assert process.wait(120) == code
     assert "Traceback" not in process.stderr.read()
-    newest = read_rows(folder / "journal.jsonl")[-1]
-    assert newest["event"] == "inside"
-    assert newest["step"] > 0
+    store, _ = open_store(folder)
+    assert store.load("work/inside/phase", InsideRecord).step > 0
+    assert store.saved("work/inside/phase")
 
 
-def test_sigterm_before_training_exits_143_and_the_command_goes_on(tmp_path: Path, whole) -> None:
+@BOTH
+def test_a_signal_before_training_ends_the_program_and_the_command_goes_on(number: int, code: int, tmp_path: Path, whole) -> None:
     process = start(tmp_path)
     while not (folder_of(tmp_path) / "holder.json").is_file():
         time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 143
+    process.send_signal(number)
+    assert process.wait(120) == code
+    assert "Traceback" not in process.stderr.read()
     assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
 
 
-def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> None:
-    first = start(tmp_path, *LONG)
-    wait_for(folder_of(tmp_path, *LONG) / "journal.jsonl", '"evaluated"')
-    second = start(tmp_path, *LONG)
-    assert second.wait(120) == 2
-    assert f"held by process {first.pid}" in second.stderr.read()
-    first.kill()
-    first.wait()
-
-
-def test_the_hold_of_a_killed_process_is_over(tmp_path: Path) -> None:
-    folder = interrupted(tmp_path)
-    assert (folder / "holder.json").is_file()
-    run(tmp_path, *FRAGILE)
-    assert not (folder / "holder.json").exists()
-    assert not (folder / "lock").exists()
-
-
-# ---- branching ---------------------------------------------------------------------------------------------------
-
-
-def test_a_branch_takes_over_what_was_learned_before_and_goes_on_with_other_settings(tmp_path: Path, whole) -> None:
-    run(tmp_path, *FRAGILE)
-    old = folder_of(tmp_path)
-    same = run(tmp_path, *FRAGILE, f"run={old}", "from_task=1")
-    assert same["accuracy_matrix"] == whole()["accuracy_matrix"]
-    assert same["selected"] == whole()["selected"]
-    other = run(tmp_path, *FRAGILE, f"run={old}", "from_task=1", "trainer.optimizer=sgd", "selection=none")
-    assert other["accuracy_matrix"][:2] == whole()["accuracy_matrix"][:2]
-    assert other["accuracy_matrix"][2] != whole()["accuracy_matrix"][2]
-    assert len(list(tmp_path.glob("*/*/*/results.json"))) == 3
-
-
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        (["from_task=1", "run=/nowhere"], "holds no journal"),
-        (["from_task=7"], "has not learned the task before"),
-        (["from_task=1", "stream.n_train=99"], "another stream"),
-        (["from_task=1", "run=null"], "needs run="),
-    ],
-)
-def test_branches_that_cannot_be_are_refused(overrides: list[str], says: str, tmp_path: Path) -> None:
-    run(tmp_path, *FRAGILE)
-    with pytest.raises(Refusal, match=says):
-        run(tmp_path, *FRAGILE, f"run={folder_of(tmp_path)}", *overrides)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("point", faults.POINTS)
-def test_sigterm_in_any_state_exits_143_and_the_command_goes_on(point: str, tmp_path: Path, whole, capfd: pytest.CaptureFixture) -> None:
-    fault = f"debug.fault={point}:{1 if point == 'results.write' else 2}:term"
-    assert in_a_child(lambda: os._exit(exit_code(lambda: run(tmp_path, *FRAGILE, fault)))) == 143
+@pytest.mark.parametrize(("how", "code"), [("term", 143), ("int", 130)])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_signal_in_any_state_ends_the_program_and_the_command_goes_on(
+    point: str, how: str, code: int, tmp_path: Path, whole, capfd: pytest.CaptureFixture
+) -> None:
+    fault = f"{point}:{min(2, once(point))}:{how}"
+    assert in_a_child(lambda: os._exit(exit_code(lambda: dying(fault, lambda: run(tmp_path, *FRAGILE))))) == code
     assert "Traceback" not in capfd.readouterr().err
     assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
 
@@ -285,20 +312,132 @@ def exit_code(function: Callable[[], object]) -> int:
     return 0
 
 
-@pytest.mark.parametrize("fault", ["nowhere", "block:x", "block:1:stop", "block:1:kill:2"])
-def test_faults_that_are_none_are_refused(fault: str, tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match=r"debug\.fault"):
-        run(tmp_path, f"debug.fault={fault}")
+# ---- who holds it ----------------------------------------------------------------------------------------------------
+
+
+def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> None:
+    first = start(tmp_path, *LONG)
+    wait_for(folder_of(tmp_path, *LONG) / "rows" / "000.json", "crc")
+    second = start(tmp_path, *LONG)
+    assert second.wait(120) == 2
+    assert f"held by process {first.pid}" in second.stderr.read()
+    first.kill()
+    first.wait()
+
+
+def test_the_hold_of_a_killed_process_is_over_and_its_lock_stays_where_it_is(tmp_path: Path) -> None:
+    folder = interrupted(tmp_path)
+    assert (folder / "holder.json").is_file()
+    before = (folder / "lock").stat().st_ino
+    run(tmp_path, *FRAGILE)
+    assert not (folder / "holder.json").exists()
+    assert (folder / "lock").stat().st_ino == before, "who unlinks a lock lets two others in"
+
+
+def test_several_processes_show_one_finished_run_and_its_figures_are_drawn_once(tmp_path: Path) -> None:
+    run(tmp_path, *FRAGILE)
+    processes = [start(tmp_path, "figures=true") for _ in range(4)]
+    ends = [(process.communicate(timeout=120), process.returncode) for process in processes]
+    assert [code for _, code in ends] == [0] * 4, [said for (_, said), _ in ends]
+    assert (folder_of(tmp_path) / "figures" / "over_tasks.png").is_file()
+
+
+def test_a_finished_run_in_a_folder_that_cannot_be_written_to_is_shown(tmp_path: Path, whole, monkeypatch) -> None:
+    run(tmp_path, *FRAGILE)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    monkeypatch.setattr("cl_lightning.store.folder.FileLock", lambda path: pytest.fail("a lock cannot be made there"))
+    assert but_what_may_differ(run(tmp_path, *FRAGILE, "figures=true")) == whole()
+
+
+# ---- branching -------------------------------------------------------------------------------------------------------
+
+
+def test_a_branch_takes_over_what_was_learned_before_and_goes_on_with_other_settings(tmp_path: Path, whole) -> None:
+    run(tmp_path, *FRAGILE)
+    old = folder_of(tmp_path)
+    same = run(tmp_path, *FRAGILE, f"run={old}", "from_task=1")
+    assert same["accuracy_matrix"] == whole()["accuracy_matrix"]
+    assert same["selected"] == whole()["selected"]
+    assert [cost["flops"] for cost in same["costs"]] == [cost["flops"] for cost in whole()["costs"]]
+    other = run(tmp_path, *FRAGILE, f"run={old}", "from_task=1", "trainer.optimizer=sgd", "selection=none")
+    assert other["accuracy_matrix"][:2] == whole()["accuracy_matrix"][:2]
+    assert other["accuracy_matrix"][2] != whole()["accuracy_matrix"][2]
+    assert len(list(tmp_path.glob("*/*/*/results.json"))) == 3
+
+
+def logged(folder: Path) -> list[str]:
+    return (folder / "logs.csv").read_text().splitlines()
+
+
+def test_steps_of_a_branch_are_those_of_the_whole_run(tmp_path: Path) -> None:
+    options = (*FRAGILE, "trainer.log_every=1")
+    run(tmp_path, *options)
+    old = folder_of(tmp_path, "trainer.log_every=1")
+    run(tmp_path, *options, f"run={old}", "from_task=1")
+    branched = logged(folder_of(tmp_path, "trainer.log_every=1", f"run={old}", "from_task=1"))
+    assert set(branched) <= set(logged(old))
+    assert int(branched[1].split(",")[0]) > 10
+
+
+def test_a_branch_may_go_on_with_other_tasks(tmp_path: Path) -> None:
+    tasks = ("stream=permuted", "stream.tasks=2")
+    first = run(tmp_path / "p", *FRAGILE, *tasks)
+    old = folder_of(tmp_path / "p", *tasks)
+    more = run(tmp_path / "p", *FRAGILE, "stream=permuted", "stream.tasks=3", f"run={old}", "from_task=2")
+    assert [row[:2] for row in more["accuracy_matrix"][:3]] == first["accuracy_matrix"]
+    assert [row[2] for row in more["accuracy_matrix"][:3]] == [None] * 3, "what was not measured then is not known"
+    assert None not in more["accuracy_matrix"][3]
+    straight = run(tmp_path / "q", *FRAGILE, "stream=permuted", "stream.tasks=3")
+    assert more["accuracy_matrix"][3] == straight["accuracy_matrix"][3]
+
+
+@pytest.mark.parametrize("fault", ["before a record:2", "before a record:4", "record written:2", "record written:3", "after a rename:3"])
+def test_a_branch_that_was_killed_while_it_began_is_no_run_from_scratch(fault: str, tmp_path: Path) -> None:
+    run(tmp_path, *FRAGILE)
+    options = (*FRAGILE, f"run={folder_of(tmp_path)}", "from_task=1", "trainer.optimizer=sgd")
+    uncut = but_what_may_differ(run(tmp_path / "uncut", *options))
+    killed(fault, lambda: run(tmp_path / "cut", *options))
+    assert but_what_may_differ(run(tmp_path / "cut", *options)) == uncut
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["from_task=1", "run=/nowhere"], "holds no run"),
+        (["from_task=7"], "has not learned the task before"),
+        (["from_task=1", "stream.n_train=99"], "learned another task 0"),
+        (["from_task=1", "run=null"], "needs run="),
+    ],
+)
+def test_branches_that_cannot_be_are_refused_again_and_again(overrides: list[str], says: str, tmp_path: Path) -> None:
+    run(tmp_path, *FRAGILE)
+    for _ in range(2):
+        with pytest.raises(Refusal, match=says):
+            run(tmp_path, *FRAGILE, f"run={folder_of(tmp_path)}", *overrides)
+
+
+def test_of_checkpoints_the_last_alone_is_kept_where_asked_and_a_branch_says_what_it_needs(tmp_path: Path, whole) -> None:
+    assert but_what_may_differ(run(tmp_path, *FRAGILE, "checkpoints=last")) == whole()
+    folder = folder_of(tmp_path)
+    assert [path.name for path in (folder / "tasks").glob("*.pt")] == ["001.pt"]
+    with pytest.raises(Refusal, match=r"no whole learner after task 0\. .*checkpoints=all"), pytest.warns(UserWarning, match="gone"):
+        run(tmp_path, *FRAGILE, f"run={folder}", "from_task=1")
+
+
+@pytest.mark.parametrize("fault", ["test:3", "record written:9", "block:20"])
+def test_a_run_that_keeps_the_last_checkpoint_alone_goes_on_after_a_kill(fault: str, tmp_path: Path, whole) -> None:
+    killed(fault, lambda: run(tmp_path, *FRAGILE, "checkpoints=last"))
+    assert but_what_may_differ(run(tmp_path, *FRAGILE, "checkpoints=last")) == whole()
+
+
+# ---- what else may go wrong ------------------------------------------------------------------------------------------
 
 
 def test_results_are_written_whole(tmp_path: Path) -> None:
-    folder = interrupted(tmp_path, "results.write")
+    folder = interrupted(tmp_path, "results:1")
     assert not (folder / "results.json").exists()
     run(tmp_path, *FRAGILE)
-    assert json.loads((folder / "results.json").read_text())["schema"] == 4
-
-
-# ---- what else may go wrong ----------------------------------------------------------------------------------------------
+    assert json.loads((folder / "results.json").read_text())["finished"] is True
 
 
 def test_training_before_a_test_leaves_no_moments_behind(tmp_path: Path) -> None:
@@ -311,18 +450,19 @@ def test_training_before_a_test_leaves_no_moments_behind(tmp_path: Path) -> None
         "trainer.patience=null",
     )
     plain = run(tmp_path / "whole", *options)
-    assert in_a_child(lambda: run(tmp_path / "killed", *options, "debug.fault=evaluate:3")) == -signal.SIGKILL
+    killed("test:3", lambda: run(tmp_path / "killed", *options))
     assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(plain)
 
 
-def test_a_checkpoint_that_was_just_resumed_from_is_not_written_over(tmp_path: Path) -> None:
-    folder = interrupted(tmp_path, "block:8")
-    inside = [row for row in read_rows(folder / "journal.jsonl") if row["event"] == "inside"]
-    newest, before = (folder / "checkpoints" / row["saved"]["file"] for row in (inside[-1], inside[-2]))
-    truncate(newest)
-    good = before.read_bytes()
-    assert in_a_child(lambda: run(tmp_path, *FRAGILE, "debug.fault=checkpoint.write")) == -signal.SIGKILL
-    assert before.read_bytes() == good
+def test_curves_lose_no_row_at_a_kill_and_have_none_twice(tmp_path: Path) -> None:
+    options = (*FRAGILE, "trainer.log_every=1", "trainer.checkpoint_minutes=0.0002")
+    run(tmp_path / "whole", *options)
+    for fault in ("block:5", "block:9", "score:3", "test:2", "block:7"):
+        in_a_child(lambda fault=fault: dying(fault, lambda: run(tmp_path / "killed", *options)))
+    run(tmp_path / "killed", *options)
+    one, other = (logged(next((tmp_path / name).glob("*/*/*"))) for name in ("whole", "killed"))
+    assert len(other) == len(set(other))
+    assert other == one
 
 
 def test_checkpoints_go_straight_to_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +471,7 @@ def test_checkpoints_go_straight_to_their_place(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("TMPDIR", str(scratch))
     monkeypatch.setattr("tempfile.tempdir", None)
     for _ in range(3):
-        in_a_child(lambda: run(tmp_path / "out", *FRAGILE, "debug.fault=block:4"))
+        in_a_child(lambda: dying("block:4", lambda: run(tmp_path / "out", *FRAGILE)))
     assert not [path for path in scratch.rglob("*") if path.is_file()]
 
 
@@ -343,21 +483,10 @@ def test_values_that_a_checkpoint_cannot_hold_are_refused_by_name_when_they_are_
 
 
 @pytest.mark.parametrize("overrides", [[], ["resume=anyway"]])
-def test_a_run_of_another_format_is_not_read(overrides: list[str], tmp_path: Path) -> None:
+def test_a_run_of_another_format_is_not_read(overrides: list[str], tmp_path: Path, monkeypatch) -> None:
     folder = interrupted(tmp_path)
-    journal = Journal(folder)
-    journal.rows[0]["format"] = 1
-    journal.rewind(len(journal.rows))
+    monkeypatch.setattr("cl_lightning.store.folder.FORMAT", 99)
     with pytest.raises(Refusal, match=r"kept its records in another way\. Start afresh"):
         run(tmp_path, *FRAGILE, *overrides)
-    with pytest.raises(Refusal, match=r"kept its records in another way\. Run it again"):
+    with pytest.raises(Refusal, match=r"kept its records in another way"):
         run(tmp_path / "branch", *FRAGILE, f"run={folder}", "from_task=1")
-
-
-def test_ctrl_c_is_not_an_exit_with_code_1(tmp_path: Path) -> None:
-    options = (*LONG, "logger=csv", "trainer.log_every=1")
-    process = start(tmp_path, *options)
-    wait_for(folder_of(tmp_path, *options) / "logs.csv", "loss/")  # it trains
-    process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 130
-    assert "Traceback" not in process.stderr.read()

@@ -56,13 +56,13 @@ def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(la
     assert failed[1].startswith("  trainer.lr=-1: trainer.lr=-1 must be a number above 0, or null.")
     # ---- again
     there, lost = made(tmp_path)[0.1], made(tmp_path)[0.2]
-    before = there.stat().st_mtime_ns, (there.parent / "journal.jsonl").stat().st_mtime_ns
+    before = there.stat().st_mtime_ns, (there.parent / "run.json").stat().st_mtime_ns
     lost.unlink()
     again = command(*sweep, check=False)
     assert again.returncode == 2
     assert again.stderr.splitlines()[-3:] == [head, *failed]
     assert made(tmp_path) == {0.1: there, 0.2: lost}
-    assert (there.stat().st_mtime_ns, (there.parent / "journal.jsonl").stat().st_mtime_ns) == before
+    assert (there.stat().st_mtime_ns, (there.parent / "run.json").stat().st_mtime_ns) == before
     # ---- the jobs' own commands
     for rate, path in made(tmp_path).items():
         own = json.loads(path.read_text())["command"]
@@ -130,8 +130,7 @@ def two_long_runs(outputs: Path, launcher: tuple[str, ...]) -> Iterator[subproce
     at_once = 1 if not launcher or "sweeper" in launcher[0] else 2
     try:
         for _ in range(2400):
-            journals = [path.read_text() for path in outputs.glob("*/*/*/journal.jsonl")]
-            if sum('"evaluated"' in journal for journal in journals) == at_once:
+            if len(list(outputs.glob("*/*/*/rows/000.json"))) == at_once:
                 break
             assert process.poll() is None, (outputs / "said").read_text()
             time.sleep(0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ from cl_lightning.data.task import Split
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
-from cl_lightning.journal import Journal
 from cl_lightning.learners import Candidate, Finetune, Learner, Phase
 from cl_lightning.protocol import Grants
+from cl_lightning.report.results import standing
 from cl_lightning.runs import conf_dir
+from cl_lightning.store.files import Store
+from cl_lightning.store.records import PhaseRecord
 
 SHAPE = (1, 6, 6)
 
@@ -67,23 +69,28 @@ def training(**options: Any) -> Training:
 @dataclass
 class Learned:
     learner: Learner
-    journal: Journal
+    phases: list[PhaseRecord]
     matrix: list[list[float | None]]
     engine: Phases
+    store: Store
 
     @property
     def weights(self) -> torch.Tensor:
         return torch.cat([p.detach().flatten() for p in self.learner.parameters()])
 
+    def phase(self, task: int | None = None) -> PhaseRecord:
+        """The last phase of a task, or of all."""
+        own = [p for p in self.phases if task is None or (p.place.part, p.place.index) == ("task", task)]
+        return own[-1]
+
+    def costs(self, task: int | None = None) -> dict:
+        return asdict(self.phase(task).costs)
+
     def standing(self, task: int) -> dict:
-        row = self.journal.find("phase", where=f"task{task}")
-        assert row is not None
-        return dict(zip(row["candidates"], row["standings"]))
+        return {c.name: standing(c) for c in self.phase(task).candidates}
 
     def winner(self, task: int) -> dict:
-        row = self.journal.find("phase", where=f"task{task}")
-        assert row is not None
-        return row["standings"][row["winner"]]
+        return standing(self.phase(task).chosen)
 
 
 def learn(
@@ -96,17 +103,21 @@ def learn(
 ) -> Learned:
     """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first ``tasks`` of the stream."""
     settings, learner.head = settings or training(), s.head
-    journal = Journal(folder or Path(tempfile.mkdtemp()))
+    store, phases = Store(folder or Path(tempfile.mkdtemp()), "toy"), []
     data = StreamDataModule(s, passes=settings.max_epochs if settings.single_pass else None)
-    engine = Phases(data, journal, settings, callbacks=callbacks)
+    engine = Phases(data, store, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
     matrix = [evaluator.row(learner, 0)]
     for index in range(len(s) if tasks is None else tasks):
         with data.open(index, past=learner.needs.past_data, to=learner) as task:
             engine.learn(learner, task)
+        phases += engine.work.phases
+        engine.work.phases = []
         predictors = engine.predictors(learner, index + 1, s.closed(index))
+        phases += engine.work.phases
+        engine.work.phases = []
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))
-    return Learned(learner, journal, matrix, engine)
+    return Learned(learner, phases, matrix, engine, store)
 
 
 class Coreset(Finetune):

@@ -154,10 +154,15 @@ class Stream:
             repr((DRAWS, [told_images(images) for images in self.sources], self.head, self.show, self.made_of)).encode()
         )
         for each in () if self.made_of else map(self.recipe, range(len(self))):
-            for key, value in ((f.name, getattr(each, f.name)) for f in fields(each) if f.name != "permuted"):
-                digest.update(f"{key} {value.digest if isinstance(value, Images) else value}".encode())
-                if isinstance(value, torch.Tensor):
-                    digest.update(value.contiguous().numpy().data)
+            write_drawn(digest, each)
+        return digest.hexdigest()[:16]
+
+    def print_of(self, index: int) -> str:
+        """Equal prints, equal tasks, whatever comes before and after: a hash of a task's images, drawn rows, labels and outputs."""
+        recipe, head = self.recipe(index), self.head
+        shared = (DRAWS, told_images(self.images(recipe)), self.show, head.mode, head.outputs, list(head.owned[index]))
+        digest = hashlib.sha256(repr(shared).encode())
+        write_drawn(digest, recipe)
         return digest.hexdigest()[:16]
 
     def describe(self) -> list[dict]:
@@ -182,6 +187,14 @@ class Stream:
 def shape_of(show: Show, images: Images) -> tuple[int, int, int]:
     channels, height, width = show.shape or images.shape
     return channels, height, width
+
+
+def write_drawn(digest: Any, recipe: Recipe) -> None:
+    """Add what was drawn for a task to a hash."""
+    for key, value in ((f.name, getattr(recipe, f.name)) for f in fields(recipe) if f.name != "permuted"):
+        digest.update(f"{key} {value.digest if isinstance(value, Images) else value}".encode())
+        if isinstance(value, torch.Tensor):
+            digest.update(value.contiguous().numpy().data)
 
 
 def told_images(images: Images) -> tuple:

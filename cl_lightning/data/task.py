@@ -97,7 +97,7 @@ class Split:
         return self._length
 
     @property
-    def examples(self) -> tuple[torch.Tensor, ...]:
+    def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to; none when closed."""
         return self._parts or ()
 
@@ -134,10 +134,10 @@ class Task:
     past: tuple[Task, ...] = ()  # lent to learners that declare needs.past_data, and to no other
 
     @property
-    def examples(self) -> tuple[torch.Tensor, ...]:
+    def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to."""
         splits = (split for task in (*self.past, self) for split in (task.train, task.val) if split is not None)
-        return tuple(tensor for split in splits for tensor in split.examples)
+        return tuple(tensor for split in splits for tensor in split.handed_tensors)
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Batch:
         return len(self.y)
 
     @property
-    def examples(self) -> tuple[torch.Tensor, ...]:
+    def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to: all candidates use them."""
         return self.x, self.y, self.task
 

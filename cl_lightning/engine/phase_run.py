@@ -15,6 +15,7 @@ from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.randomness import Key
+from cl_lightning.store.records import CandidateRecord
 
 
 @dataclass
@@ -27,12 +28,6 @@ class Standing:
     weights: dict[str, Tensor] | None = None
     moments: dict[str, dict] | None = None  # of the optimizer, at the same step
     diverged: bool = False  # its weights are no numbers any more: it cannot win
-
-    def plain(self, own_score: bool) -> dict:
-        """``own_score``: what it was scored by is the phase's own, and no accuracy."""
-        best = {"val_accuracy": None, "score": self.accuracy} if own_score else {"val_accuracy": self.accuracy}
-        to_best = self.steps if self.accuracy is None else self.step
-        return {**best, "steps": self.steps, "steps_to_best": to_best}
 
 
 @dataclass
@@ -99,6 +94,14 @@ class PhaseRun:
     def steps_of(self, i: int) -> int:
         """Mini-batches that an active candidate has been trained on."""
         return self.step if self.candidates[i].parameters else 0
+
+    def records(self) -> list[CandidateRecord]:
+        """What each candidate came to."""
+        return [self.record(c, standing) for c, standing in zip(self.candidates, self.standings)]
+
+    def record(self, c: Candidate, s: Standing) -> CandidateRecord:
+        accuracy, score = (s.accuracy, None) if self.phase.score is None else (None, s.accuracy)
+        return CandidateRecord(c.name, c.hparams, accuracy, score, s.steps, s.steps if s.accuracy is None else s.step, s.diverged)
 
     def log(self, learner: Learner, metrics: dict[str, Any]) -> None:
         for logger in learner.loggers:

@@ -8,7 +8,6 @@ import warnings
 import torch
 import torch.nn as nn
 
-from cl_lightning import faults
 from cl_lightning.engine.hooks import call, share
 from cl_lightning.engine.optimizer import moments_of
 from cl_lightning.engine.phase_run import PhaseRun, Standing
@@ -31,7 +30,6 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
 
 def score(learner: Learner, run: PhaseRun) -> None:
     """Early stopping, for each candidate by itself. The untrained candidate counts."""
-    faults.reached("score")
     run.scored_at = run.step
     drop_diverged(run)
     if not run.active:

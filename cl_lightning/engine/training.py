@@ -16,7 +16,6 @@ from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch.nn.functional import nll_loss
 from torch.optim import Optimizer
 
-from cl_lightning import faults
 from cl_lightning.data.task import Batch, Block
 from cl_lightning.engine.hooks import call, share
 from cl_lightning.engine.phase_run import PhaseRun
@@ -28,7 +27,6 @@ from cl_lightning.metrics.flops import uncounted
 
 def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
     """One Lightning step: a block of mini-batches."""
-    faults.reached("block")
     wrapped = learner.optimizers()
     assert isinstance(wrapped, LightningOptimizer)
     with training_time(run):

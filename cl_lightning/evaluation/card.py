@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cl_lightning.data.stream import Recipe, Stream
-from cl_lightning.learners.base import Needs
+from cl_lightning.store.records import RowRecord, StartRecord, TaskRecord
 
 GROWTH = 1.1  # of the cost of a mini-batch, which also depends on how full the last one of an epoch is
 UNKNOWN_ORIGIN = "no copies of examples were found in its checkpoints: generated, or changed"
@@ -52,35 +51,34 @@ class Finding:
     evidence: str
 
 
-def card_of(rows: Sequence[dict], stream: Stream, needs: Needs, passes: int | None, callbacks: Sequence[str] = ()) -> list[Finding]:
-    """From the journal's rows of a finished run."""
-    recipes = [stream.recipe(index) for index in range(len(stream))]
+def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowRecord]) -> list[Finding]:
+    """From the records of a run; nothing before the first task."""
+    stream, needs = start.stream, start.needs
     setting = Setting(
-        head=stream.head.mode,
-        told=needs.task_id_at_test,
-        masks=any(row["masks"] for row in rows if row["event"] == "evaluated"),
-        permuted=any(recipe.permuted for recipe in recipes),
-        sources=[stream.images(recipe).source for recipe in recipes],
-        stand_ins={images.name: images.source for images in stream.sources if images.substitute},
-        declares_past=needs.past_data,
-        passes=passes,
-        callbacks=callbacks,
+        head=stream.head,
+        told=needs["task_id_at_test"],
+        masks=any(row.masks for row in rows),
+        permuted=stream.permuted,
+        sources=stream.sources,
+        stand_ins=stream.stand_ins,
+        declares_past=needs["past_data"],
+        passes=start.passes,
+        callbacks=start.callbacks,
     )
-    return card(setting, [lesson_of(row, rows, recipes) for row in rows if row["event"] == "boundary"])
+    return card(setting, [lesson_of(task, stream.tasks[task.task]["n_train"]) for task in tasks]) if tasks else []
 
 
-def lesson_of(boundary: dict, rows: Sequence[dict], recipes: Sequence[Recipe]) -> Lesson:
-    phases = [row for row in rows if row["event"] == "phase" and row["where"] == f"task{boundary['task']}"]
-    trained = [phase["costs"] for phase in phases if phase["costs"]["candidate_examples"]]
+def lesson_of(task: TaskRecord, size: int) -> Lesson:
+    trained = [phase.costs for phase in task.phases if phase.costs.candidate_examples]
     return Lesson(
-        lent=boundary["lent"],
-        copies=boundary["copies"],
-        replayed=boundary["costs"]["replayed"] + sum(phase["foreign"] for phase in phases),
-        held=boundary["stored"],
-        step_cost=max((costs["step_flops"] / costs["candidate_examples"] for costs in trained), default=None),
-        compared=max((len(phase["candidates"]) for phase in phases), default=0),
-        size=len(recipes[boundary["task"]].train),
-        seen=boundary["costs"]["examples"],
+        lent=task.lent,
+        copies=task.copies,
+        replayed=task.costs.replayed + sum(phase.foreign for phase in task.phases),
+        held=task.checkpoint,
+        step_cost=max((costs.step_flops / costs.candidate_examples for costs in trained), default=None),
+        compared=max((len(phase.candidates) for phase in task.phases), default=0),
+        size=size,
+        seen=task.costs.examples,
     )
 
 

@@ -12,8 +12,9 @@ from cl_lightning.learners.joint import Joint
 from cl_lightning.learners.mntdp import MNTDP
 from cl_lightning.learners.multimodal import Multimodal
 from cl_lightning.learners.new_head import NewHead
+from cl_lightning.learners.notes import ModulePaths
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Built", "Candidate", "Finetune", "Independent", "Joint", "Learner", "Multimodal", "Needs",
-    "NewHead", "Outcome", "Phase", "Phases", "name_of",
+    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Built", "Candidate", "Finetune", "Independent", "Joint", "Learner", "ModulePaths", "Multimodal",
+    "Needs", "NewHead", "Outcome", "Phase", "Phases", "name_of",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from cl_lightning.randomness import seeded
 
 if TYPE_CHECKING:
     from cl_lightning.engine.phase_run import PhaseRun
+    from cl_lightning.learners.notes import ModulePaths
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,9 @@ class Learner(pl.LightningModule):
         """Logits (n, outputs) at test. ``task`` is None unless ``needs.task_id_at_test`` is declared."""
         return self.network(x, task)
 
-    def account(self) -> dict:
-        """What it did in the task that it has just learned, for ``results.json``: plain values."""
+    def account(self) -> ModulePaths | dict[str, Any]:
+        """What it did in the task that it has just learned, for ``results.json``: plain values of its own by name, or notes that
+        reports know (``learners/notes.py``)."""
         return {}
 
     # ---- for use in the above --------------------------------------------------------------------------------

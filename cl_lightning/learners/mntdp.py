@@ -15,6 +15,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
 from cl_lightning.learners.modules import NewModules, Trie, own_network, widened
 from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
+from cl_lightning.learners.notes import ModulePaths
 from cl_lightning.randomness import rng
 
 AT_ONCE = 125  # images whose features are computed together in the search: few enough for a processor's cache
@@ -52,7 +53,7 @@ class MNTDP(Learner):
         self.k, self.prior, self.allow_head_reuse, self.neighbours, self.searched = k, prior, allow_head_reuse, neighbours, searched
         self.network = None
         self.library = Trie(self.new_module)
-        self.found: dict[str, Any] = {}  # of the last task: for the results
+        self.found: ModulePaths | None = None  # of the last task: for the results
 
     # ---- a task ----------------------------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ class MNTDP(Learner):
         best = yield Phase(paths)
         self.adopt(best.candidate, task)
         reused = len(prefixes[best.candidate.name])
-        self.found = {"scores": scores, "sources": sources, "reused": reused, "path": self.library.paths[-1], "prefixes": prefixes}
+        self.found = ModulePaths(self.library.paths[-1], reused, sources, scores, prefixes)
 
     def searches(self, task: Task) -> bool:
         return self.prior == "nearest" and self.k != "all" and task.index > 0
@@ -142,5 +143,5 @@ class MNTDP(Learner):
 
     # ---- what is kept ----------------------------------------------------------------------------------------------
 
-    def account(self) -> dict:
-        return self.found
+    def account(self) -> ModulePaths | dict:
+        return self.found or {}

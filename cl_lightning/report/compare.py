@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
+from cl_lightning.report.tables import module_paths
 from cl_lightning.runs import REMARKS, learner_name, relevant, targets
 
 COLUMNS = {  # results, and their heads in a table
@@ -116,7 +117,7 @@ def code_of(runs: Sequence[dict]) -> dict[Code, tuple[int, ...]]:
 
 def values_of(run: dict) -> dict[str, float | None]:
     cpu = [cost["seconds"].get("cpu") for cost in run["costs"]]
-    last, reference, notes = run["costs"][-1], run.get("reference"), run.get("notes") or [{}]  # from schema 3 on
+    last, reference, notes = run["costs"][-1], run.get("reference"), module_paths(run)  # from schema 3 on
     memory = last["published_memory"] / 1e6 if reference and last["published_memory"] else None
     return {
         **dict.fromkeys(COLUMNS),
@@ -124,7 +125,7 @@ def values_of(run: dict) -> dict[str, float | None]:
         "validation": (run.get("validation_at_end") or {}).get("mean"),  # from schema 4 on
         "transfer": reference["transfer"] if reference else None,
         "gain": gain(run) if reference else None,
-        "reused": notes[-1].get("reused") if "path" in notes[-1] else None,
+        "reused": notes[-1]["reused"] if notes else None,
         "memory": memory,
         "cpu_seconds": sum(cpu) if None not in cpu else None,
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cl_lightning.report.tables import module_paths
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -13,13 +15,11 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg")
 
 
-def draw(folder: Path) -> list[Path]:
+def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Accuracy and memory over tasks; of learners that tell their paths, the modules of each task."""
-    results = json.loads((folder / "results.json").read_text())
     drawn = {"over_tasks": over_tasks(results)}
-    paths = [note.get("path") for note in results["notes"]]
-    if all(paths):
-        drawn["paths"] = path_graph(paths, [task["name"] for task in results["stream"]["tasks"]])
+    if notes := module_paths(results):
+        drawn["paths"] = path_graph([note["path"] for note in notes], [task["name"] for task in results["stream"]["tasks"]])
     building, figures = folder / "figures.building", folder / "figures"  # there whole, or not at all
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir()
@@ -31,7 +31,7 @@ def draw(folder: Path) -> list[Path]:
     return sorted(figures.iterdir())
 
 
-def over_tasks(results: dict[str, Any]) -> Figure:
+def over_tasks(results: Mapping[str, Any]) -> Figure:
     """Mean test accuracy on the tasks so far, and memory, after each task (figure 4 of Veniat et al. 2021)."""
     figure, (accuracy, memory) = panels(2)
     learned = range(1, len(results["accuracy_matrix"]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,24 +15,28 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 
 from cl_lightning.checking import Positive, Text, resolve_target
 from cl_lightning.runs import settled
+from cl_lightning.store.files import write_whole
 
 
-def open_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> list[Logger]:
+@contextmanager
+def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[list[Logger]]:
+    """The loggers of a run, closed at its end; Lightning's ``finalize`` comes after every phase."""
     make = logger_of(cfg)
-    return [] if make is None else [make(folder=folder, run=settled(run))]
+    loggers = [] if make is None else [make(folder=folder, run=settled(run))]
+    status = "failed"
+    try:
+        yield loggers
+        status = "success"
+    finally:
+        for logger in loggers:
+            logger.finalize(status)
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish(exit_code=0 if status == "success" else 1)
 
 
 def logger_of(cfg: DictConfig) -> partial | None:
     """The logger that ``conf/logger/*.yaml`` names by ``_target_``, waiting for the run's folder and configuration."""
     return None if cfg.get("_target_") is None else resolve_target(cfg, "logger", "folder", "run")
-
-
-def close_loggers(loggers: Sequence[Logger], status: str) -> None:
-    """At the end of the run; Lightning's ``finalize`` comes after every phase."""
-    for logger in loggers:
-        logger.finalize(status)
-        if isinstance(logger, WandbLogger):
-            logger.experiment.finish(exit_code=0 if status == "success" else 1)
 
 
 class RunLogger(Logger):
@@ -43,24 +49,38 @@ class RunLogger(Logger):
 
 
 class CSVLogger(RunLogger):
-    """``logs.csv``: one line a value, appended, so that a resumed run keeps what it had. The mini-batches between the last
-    checkpoint and a kill are logged twice: of equal steps and names, the last counts. (Lightning's own starts a new file each time.)
-    """
+    """``logs.csv``: one line a value, written at once, so that a kill loses none. What a resumed run logs again, because it trains it
+    again, stands there once: it is the same. (Lightning's own logger starts a new file each time.)"""
 
     def __init__(self, folder: Path, run: dict) -> None:
-        self.file = (folder / "logs.csv").open("a", newline="")
-        self.writer = csv.writer(self.file)
-        if self.file.tell() == 0:
-            self.writer.writerow(("step", "name", "value"))
+        path = folder / "logs.csv"
+        text = path.read_text() if path.is_file() else ""
+        whole, _, torn = text.rpartition("\n")
+        if torn or not text:  # a kill may have cut the last line
+            with write_whole(path) as building:
+                building.write_text(f"{whole or 'step,name,value'}\n")
+        self.known = set(whole.splitlines())
+        self.file = path.open("a")
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        self.writer.writerows((step, name, value) for name, value in metrics.items())
+        for line in (csv_line(step, name, value) for name, value in metrics.items()):
+            if line not in self.known:
+                self.known.add(line)
+                self.file.write(f"{line}\n")
+        self.file.flush()
 
     def save(self) -> None:
-        self.file.flush()
+        """Nothing waits to be written."""
 
-    def finalize(self, status: str) -> None:
-        self.file.flush()
+
+def csv_line(*values: object) -> str:
+    """
+    >>> csv_line(3, "loss/lr=0.1,momentum=0.9", 0.5)
+    '3,"loss/lr=0.1,momentum=0.9",0.5'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
 
 
 def open_wandb(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from rich.table import Table
 WIDEST = 20  # tasks whose whole matrix is printed
 
 
-def show(folder: Path, note: str | None = None, console: Console | None = None) -> None:
-    """Print the accuracy matrix, metrics and costs of a finished run, and where it lies."""
-    results = json.loads((folder / "results.json").read_text())
+def show(results: Mapping[str, Any], folder: Path, note: str | None = None, console: Console | None = None) -> None:
+    """Print the accuracy matrix, metrics and costs of a run, and where it lies."""
     console = console or Console()
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, 160))
@@ -53,7 +51,7 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
     return table
 
 
-def metrics_in(results: dict[str, Any]) -> dict[str, float | None]:
+def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
     """By the names under which they are shown; validation first."""
     metrics = dict(results["metrics"])
     if results.get("schema", 4) < 4 and metrics.get("forgetting") is not None:
@@ -75,7 +73,7 @@ def metric_table(metrics: dict[str, float | None]) -> Table:
     return table
 
 
-def cost_table(results: dict[str, Any]) -> Table:
+def cost_table(results: Mapping[str, Any]) -> Table:
     """A row a task. ``val`` is the best validation accuracy; a phase's own score is called so. ``held`` is everything that the
     learner keeps, ``Mem`` what Veniat et al. 2021 count of it, where that differs."""
     costs = results["costs"]
@@ -106,10 +104,10 @@ def cost_table(results: dict[str, Any]) -> Table:
     return table
 
 
-def path_table(results: dict[str, Any]) -> Table | None:
+def path_table(results: Mapping[str, Any]) -> Table | None:
     """Of learners that tell their paths: how many modules of each task's are an earlier task's, and which task's."""
-    notes = results.get("notes", [])  # from schema 3 on
-    if not notes or not all({"path", "reused", "sources"} <= set(note) for note in notes):
+    notes = module_paths(results)
+    if not notes:
         return None
     table = Table(title="Modules re-used", title_justify="left")
     for head in ("task", "modules", "re-used", "of task"):
@@ -119,6 +117,13 @@ def path_table(results: dict[str, Any]) -> Table | None:
         sources = [j for j in note["sources"] if count and notes[j]["path"][:count] == path[:count]]
         table.add_row(str(task), str(len(path)), str(count), str(sources[0]) if sources else "-")
     return table
+
+
+def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The notes of a learner that tells its paths of modules, one a task; nothing of another. Until schema 4, MNTDP's said no kind."""
+    notes = results.get("notes", [])  # from schema 3 on
+    kind = "module_paths" if results["schema"] < 5 and "MNTDP" in results["config"]["learner"]["_target_"] else None
+    return notes if notes and all(note.get("kind", kind) == "module_paths" for note in notes) else []
 
 
 def card_table(card: list[dict[str, str]]) -> Table:

@@ -1,4 +1,4 @@
-"""Prints the README's benchmark table, and the same as JSON with ``--json FILE``."""
+"""Prints the table of docs/speed.md, and the same as JSON with ``--json FILE``."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Task
 from cl_lightning.engine.phases import InsideCheckpoints, Phases
 from cl_lightning.evaluation.evaluator import Evaluator
-from cl_lightning.journal import Journal
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.protocol import Grants
 from cl_lightning.runs import bf16_if_fast
+from cl_lightning.store.files import Store
+from cl_lightning.store.records import Place
 from tests import toys
 from tests.benchmarks import bare, learners, modular, reading
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
@@ -59,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much of its work each row does: all of it for the README, a little of it to see that it runs."""
+    """How much of its work each row does: all of it for docs/speed.md, a little of it to see that it runs."""
 
     repeats: int = 7  # interleaved measurements of each side; the median counts
     part: float = 1.0  # of images, steps, tasks and units
@@ -183,9 +184,8 @@ def checkpoint(effort: Effort) -> Iterator[Row]:
     held_up: list[float] = []
     written: list[float] = []
 
-    def clocked(function: Callable, times: list[float], before: Callable[[], object] = lambda: None) -> Callable:
+    def clocked(function: Callable, times: list[float]) -> Callable:
         def inside(*arguments: object) -> object:
-            before()
             began = time.perf_counter()
             value = function(*arguments)
             times.append(time.perf_counter() - began)
@@ -201,23 +201,23 @@ def checkpoint(effort: Effort) -> Iterator[Row]:
     candidates = [Candidate(build(head=HEAD))]
     with tempfile.TemporaryDirectory() as folder:
         settings = toys.one_epoch(batch_size=10, optimizer="sgd", block=1, checkpoint_minutes=0, stack=False)
-        engine = Phases(StreamDataModule(NO_STREAM), Journal(Path(folder)), settings)
-        saving = clocked(InsideCheckpoints.on_train_batch_end, held_up, before=engine.journal.settle)  # nothing left of the one before
+        engine = Phases(StreamDataModule(NO_STREAM), Store(Path(folder), "benchmark"), settings)
+        saving = clocked(InsideCheckpoints.on_train_batch_end, held_up)
         with patch.object(InsideCheckpoints, "on_train_batch_end", saving), patch.object(torch, "save", clocked(torch.save, written)):
-            engine.fit(learner, Phase(candidates), candidates, task, {"where": "benchmark", "index": 0, "first": 0}, {})
+            engine.fit(learner, Phase(candidates), candidates, task, Place("task", 0), 0)
     shares = [all_of_it / writing for all_of_it, writing in zip(held_up[1:], written[1:])]
-    yield Row("a checkpoint of 100 MB, against torch.save", statistics.median(shares), 1.1)
+    yield Row("a checkpoint of 100 MB, against torch.save", statistics.median(shares), 2.5)
 
 
 def safety(effort: Effort) -> Iterator[Row]:
-    """What journal, checksums, leases and the search for copies take of the default run's seconds."""
+    """What records, checksums, leases and the search for copies take of the default run's seconds."""
     shares = []
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tests.benchmarks.safety", f"outputs={folder}", "resume=false", *effort.overrides]
         for _ in range(effort.repeats):
             out = subprocess.run(command, capture_output=True, text=True, check=True)
             shares.append(float(re.findall(r"share ([\d.]+)", out.stdout)[0]))
-    yield Row("journal, checksums and leases, of the default run", 100 * statistics.median(shares), 2, "%")
+    yield Row("records, checksums and leases, of the default run", 100 * statistics.median(shares), 2, "%")
 
 
 def of_a_learner(

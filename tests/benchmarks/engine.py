@@ -15,8 +15,9 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.show import PLAIN
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.journal import Journal
 from cl_lightning.learners import Finetune, Phase
+from cl_lightning.store.files import Store
+from cl_lightning.store.records import Place
 from tests import toys
 
 HEAD = Head("domain", 10, (tuple(range(10)),))
@@ -53,9 +54,9 @@ def lock_step(split: Split, candidates: int, folder: Path, build: Callable[[], B
     training = toys.one_epoch(**settings)
     learner = Finetune(build, HEAD, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
-    engine = Phases(StreamDataModule(NO_STREAM), Journal(folder), training)
+    engine = Phases(StreamDataModule(NO_STREAM), Store(folder, "benchmark"), training)
     found = learner.candidates(task)
-    engine.fit(learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {})
+    engine.fit(learner, Phase(found), found, task, Place("task", 0), 0)
 
 
 def interleaved(ours: Callable[[], object], *theirs: Callable[[], object], repeats: int = 7) -> list[float]:

@@ -15,9 +15,10 @@ import torch
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.journal import Journal
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Learner, Phase
 from cl_lightning.learners.fisher import fisher
+from cl_lightning.store.files import Store
+from cl_lightning.store.records import Place
 from tests import toys
 from tests.benchmarks import bare
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, examples
@@ -31,8 +32,8 @@ def single_pass(learner: Learner, split: Split) -> None:
     settings = toys.one_epoch(batch_size=10, optimizer="sgd", lr=0.1)
     c = Candidate(learner.fresh(0))
     with tempfile.TemporaryDirectory() as folder:
-        engine = Phases(StreamDataModule(NO_STREAM), Journal(Path(folder)), settings)
-        engine.fit(learner, Phase([c]), [c], task, {"where": "benchmark", "index": 0, "first": 0}, {})
+        engine = Phases(StreamDataModule(NO_STREAM), Store(Path(folder), "benchmark"), settings)
+        engine.fit(learner, Phase([c]), [c], task, Place("task", 0), 0)
 
 
 def with_memories(cls: type[Learner], **options: Any) -> Learner:

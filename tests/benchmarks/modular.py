@@ -16,8 +16,9 @@ from cl_lightning.backbones import ResNet
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.journal import Journal
 from cl_lightning.learners import MNTDP, Phase
+from cl_lightning.store.files import Store
+from cl_lightning.store.records import Place
 from tests import toys
 from tests.benchmarks.engine import HEAD, NO_STREAM, examples
 
@@ -62,8 +63,8 @@ def training(
         found = learner.paths_from([0], task)
         scoring = {"patience": math.inf, "score_at": (), "score_every": score_every or steps} if val else {}
         settings = toys.one_epoch(batch_size=batch_size, precision=precision, eval_batch_size=125, **scoring)
-        Phases(StreamDataModule(NO_STREAM), Journal(folder), settings).fit(
-            learner, Phase(found), found, task, {"where": "benchmark", "index": 0, "first": 0}, {}
+        Phases(StreamDataModule(NO_STREAM), Store(folder, "benchmark"), settings).fit(
+            learner, Phase(found), found, task, Place("task", 0), 0
         )
 
     return train

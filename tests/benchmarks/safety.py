@@ -13,7 +13,7 @@ import torch  # noqa: F401  # its import is not the run's doing
 from cl_lightning.command import main
 from cl_lightning.data import copies, lease
 from cl_lightning.data.lease import Lease
-from cl_lightning.journal import Journal
+from cl_lightning.store.files import Store
 
 spent = 0.0
 open_clocks = 0
@@ -36,7 +36,7 @@ def clocked(function: Callable) -> Callable:
 
 
 if __name__ == "__main__":
-    for cls, names in ((Journal, ("append", "save", "save_behind", "settle", "intact", "load", "drop")), (Lease, ("watch", "end"))):
+    for cls, names in ((Store, ("save", "save_tensors", "load", "saved", "tensors", "drop")), (Lease, ("watch", "end"))):
         for name in names:
             setattr(cls, name, clocked(getattr(cls, name)))
     copies.copies_in, lease.check_saved = clocked(copies.copies_in), clocked(lease.check_saved)

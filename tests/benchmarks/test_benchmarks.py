@@ -10,24 +10,24 @@ import pytest
 import torch
 
 from cl_lightning.engine import training
+from tests import docs
 from tests.benchmarks import __main__ as benchmark
 from tests.benchmarks import bare
 from tests.benchmarks.engine import examples, interleaved, lock_step
 from tests.commands import SMALL
 
-README = Path(__file__).parents[2].joinpath("README.md").read_text()
 LITTLE = benchmark.Effort(repeats=1, part=0.01, overrides=SMALL)
 NAMES = [row.__name__ for row in benchmark.all_rows(LITTLE)]
 
 
 @pytest.mark.parametrize("index", range(len(NAMES)), ids=lambda i: f"{i}-{NAMES[i]}")
-def test_every_row_is_measured_and_stands_in_the_readme(index: int) -> None:
+def test_every_row_is_measured_and_stands_on_the_page_about_speed(index: int) -> None:
     rows = list(benchmark.all_rows(LITTLE)[index])
     assert rows
     for row in rows:
         assert math.isfinite(row.measured)
         assert row.bf16 == ("bf16" in row.work)
-        assert f"\n| {row.work} | {'' if row.at_most is None else f'{row.at_most:g} {row.unit}'} |" in README
+        assert f"\n| {row.work} | {'' if row.at_most is None else f'{row.at_most:g} {row.unit}'} |" in docs.page("speed")
 
 
 def test_the_table_says_what_was_missed_and_what_this_processor_cannot_tell(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from cl_lightning.build import build_stream
 from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.sequence import long, sequence
 from cl_lightning.data.show import Show
 from cl_lightning.data.stream import Stream
 from cl_lightning.errors import Refusal
-from cl_lightning.experiment import build_stream
 from tests.commands import configure
 
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]

@@ -159,11 +159,10 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_another_content_under_the_same_name_is_another_run(tmp_path: Path) -> None:
     import numpy as np
 
-    from cl_lightning.runs import fingerprint
-    from tests.commands import configure
+    from tests.commands import fingerprint_of
 
     seen = set()
     for angle in (10.0, 20.0, 10.0):
         np.save(tmp_path / "angles.npy", np.array([angle, 90.0]))
-        seen.add(fingerprint(configure("stream=rotated", f"stream.angles={tmp_path / 'angles.npy'}")))
+        seen.add(fingerprint_of("stream=rotated", "stream.tasks=2", f"stream.angles={tmp_path / 'angles.npy'}"))
     assert len(seen) == 2

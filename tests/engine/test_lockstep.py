@@ -139,7 +139,7 @@ def test_without_patience_the_last_weights_stay() -> None:
 
 def test_the_first_of_equals_wins() -> None:
     learned = one_task(finetune(grid=[{"lr": 0.01, "momentum": 0.0}, {"lr": 0.01, "momentum": 0}]), optimizer="sgd")
-    assert learned.journal.find("phase")["winner"] == 0
+    assert learned.phase().winner == 0
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
@@ -262,7 +262,7 @@ def test_what_is_shared_is_computed_once_and_its_operations_counted_so() -> None
     learned = one_task(learner, max_epochs=1)
     assert learner.calls == 6 + 1  # mini-batches, and one scoring at the end
     trunk, head = 2 * (36 * 16 + 16 * 16), 2 * 16 * 4
-    costs = learned.journal.find("phase")["costs"]
+    costs = learned.costs()
     examples, val = 60, 40
     assert costs["flops"] == 3 * (examples * (trunk + 2 * head) + val * (trunk + head))  # no gradient flows into the input of the head
     assert costs["flops_executed"] == examples * (trunk + 3 * 2 * head) + val * (trunk + 3 * head)
@@ -556,7 +556,7 @@ def test_a_candidate_whose_weights_are_no_numbers_is_dropped_with_a_warning_and_
     grid = [{"lr": 1e30}, {"lr": 0.01}]
     with pytest.warns(UserWarning, match=r"lr=1e\+30 is dropped after \d+ mini-batches of task 0"):
         learned = one_task(finetune(grid=grid), optimizer="sgd", patience=patience, **options)
-    assert learned.journal.find("phase")["winner"] == 1
+    assert learned.phase().winner == 1
     alone = one_task(finetune(grid=grid[1:]), optimizer="sgd", patience=patience)
     assert torch.equal(learned.weights, alone.weights)
 

@@ -1,10 +1,8 @@
-"""Phases, and how a restart finds them in the journal."""
+"""Phases, and how a restart finds them in the store."""
 
 from __future__ import annotations
 
 import copy
-import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,10 @@ import torch
 from cl_lightning.checking import check_arguments
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split
-from cl_lightning.engine.phases import Phases, new_trainer
+from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
+from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Refusal
-from cl_lightning.journal import Journal
 from cl_lightning.learners import Candidate, Finetune, Phase
 from tests import toys
 from tests.toys import builder, learn
@@ -42,12 +40,11 @@ def make(cls: type = TwoPhases, grid=({"lr": 0.01}, {"lr": 0.02}), **options: ob
 
 def test_a_task_may_have_several_phases_on_data_of_their_own() -> None:
     learned = learn(make(), toys.stream())
-    phases = learned.journal.all("phase")
-    assert [row["name"] for row in phases] == ["first", "second"] * 3
-    assert all(standing["steps"] == 9 for row in phases for standing in row["standings"])  # 30 examples, batch 10, 3 epochs
+    assert [phase.name for phase in learned.phases] == ["first", "second"] * 3
+    assert all(candidate.steps == 9 for phase in learned.phases for candidate in phase.candidates)  # 30 examples, batch 10, 3 epochs
 
 
-def test_finished_phases_are_answered_from_the_journal_and_not_trained_again(tmp_path: Path) -> None:
+def test_finished_phases_are_answered_from_the_store_and_not_trained_again(tmp_path: Path) -> None:
     whole = learn(make(), toys.stream(), folder=tmp_path / "whole")
 
     class Interrupted(TwoPhases):
@@ -57,21 +54,21 @@ def test_finished_phases_are_answered_from_the_journal_and_not_trained_again(tmp
                 raise KeyboardInterrupt
 
     trained: list[str] = []
-    original = Phases.train
+    original = Phases.train_share
 
-    def counting(self, learner, phase, task, where, index):
-        trained.append(f"{where}/{phase.name}")
-        return original(self, learner, phase, task, where, index)
+    def counting(self, learner, phase, candidates, task, place, first):
+        trained.append(f"{place.name}/{phase.name}")
+        return original(self, learner, phase, candidates, task, place, first)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Phases, "train", counting)
+        patch.setattr(Phases, "train_share", counting)
         with pytest.raises(KeyboardInterrupt):
             learn(make(Interrupted), toys.stream(), folder=tmp_path / "cut")
         resumed = learn(make(), toys.stream(), folder=tmp_path / "cut")
     assert trained == [f"task{i}/{name}" for i in range(3) for name in ("first", "second")]
     assert torch.equal(resumed.weights, whole.weights)
     assert resumed.matrix == whole.matrix
-    assert resumed.engine.costs.flops == whole.engine.costs.flops
+    assert resumed.engine.work.costs.flops == whole.engine.work.costs.flops
 
 
 def test_other_candidates_after_a_restart_are_refused(tmp_path: Path) -> None:
@@ -94,7 +91,7 @@ def test_early_stopping_needs_validation_data() -> None:
 
 def test_one_candidate_needs_none() -> None:
     learned = learn(make(Finetune, grid=[{}]), toys.stream(n_val=0))
-    assert learned.journal.find("phase")["standings"][0]["val_accuracy"] is None
+    assert learned.winner(2)["val_accuracy"] is None
 
 
 @pytest.mark.parametrize("names", [(), ("a", "a")])
@@ -126,7 +123,7 @@ def test_predictors_may_train_phases_and_leave_the_learner_as_it_was() -> None:
     plain, learned = learn(make(Finetune, grid=[{}]), toys.stream()), learn(make(Coreset, grid=[{}]), toys.stream())
     assert torch.equal(plain.weights, learned.weights)
     assert learned.matrix[1:] != plain.matrix[1:]
-    order = [row["where"] for row in learned.journal.all("phase")]
+    order = [phase.place.name for phase in learned.phases]
     assert order == ["task0", "predictors1", "task1", "predictors2", "task2", "predictors3"]
 
 
@@ -197,25 +194,6 @@ def test_loaders_give_the_phase_its_mini_batches_and_nothing_before() -> None:
         StreamDataModule(toys.stream()).train_dataloader()
 
 
-def test_a_line_cut_short_by_a_kill_is_forgotten(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.append("start", a=1)
-    with journal.path.open("a") as file:
-        file.write('{"event": "pha')
-    again = Journal(tmp_path)
-    assert [row["event"] for row in again.rows] == ["start"]
-    again.append("phase", b=2)
-    assert [row["event"] for row in Journal(tmp_path).rows] == ["start", "phase"]
-
-
-def test_checkpoints_are_plain_values_and_whole(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    saved = journal.save("x", partial(torch.save, {"weights": torch.ones(2), "list": [1, "a", None]}))
-    assert journal.load(saved)["weights"].tolist() == [1, 1]
-    assert journal.intact(saved)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["x.pt"]
-
-
 def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> None:
     from dataclasses import fields
 
@@ -265,7 +243,7 @@ class Searches(Finetune):
 def test_long_work_is_done_once_and_read_back_after_a_kill(tmp_path: Path) -> None:
     s, ends = toys.stream(tasks=1), []
     Searches.done.clear()
-    for _ in range(2):  # the second finds the journal of the first, without a boundary: as after a kill
+    for _ in range(2):  # the second finds the store of the first, without a boundary: as after a kill
         learner = Searches(build=builder(s), head=s.head, seed=0)
         learn(learner, s, folder=tmp_path)
         ends.append((learner.found["scores"].tolist(), learner.found["nearest"], learner.found["pair"], learner.drawn))
@@ -282,7 +260,7 @@ def test_long_work_is_done_for_every_task_and_its_operations_are_counted_once(tm
     s, spent = toys.stream(tasks=2), []
     Searches.done.clear()
     for _ in range(2):
-        spent.append(learn(Looks(build=builder(s), head=s.head, seed=0), s, folder=tmp_path).engine.costs.flops)
+        spent.append(learn(Looks(build=builder(s), head=s.head, seed=0), s, folder=tmp_path).engine.work.costs.flops)
     assert Searches.done == [0, 1]
     assert spent[0] == spent[1]
 
@@ -294,33 +272,3 @@ def test_two_pieces_of_work_need_two_names() -> None:
 
     with pytest.raises(Refusal, match=r"once\('search', ...\) is called twice in task0"):
         learn(Twice(build=builder(toys.stream()), head=toys.stream().head, seed=0), toys.stream())
-
-
-# ---- checkpoints inside a phase ----------------------------------------------------------------------------------
-
-
-def test_only_the_writing_of_a_checkpoint_holds_up_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cl_lightning import journal as module
-
-    journal, may_go_on = Journal(tmp_path), threading.Event()
-    monkeypatch.setattr(module, "checksum_of", lambda path: str(may_go_on.wait(10)))
-    journal.save_behind("inside0", partial(torch.save, {"x": torch.ones(3)}), "inside", step=1)
-    assert journal.all("inside") == []  # the caller has gone on, with the checksum still to come
-    may_go_on.set()
-    journal.settle()
-    assert journal.all("inside")[0]["saved"] == {"file": "inside0.pt", "checksum": "True"}
-
-
-def test_what_goes_wrong_behind_is_raised_when_it_settles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cl_lightning import journal as module
-
-    def full(path: Path) -> str:
-        raise OSError(28, "No space left on device")
-
-    journal = Journal(tmp_path)
-    monkeypatch.setattr(module, "checksum_of", full)
-    journal.save_behind("inside0", partial(torch.save, {}), "inside", step=1)
-    with pytest.raises(OSError, match="No space left"):
-        journal.settle()
-    assert journal.all("inside") == []
-    assert list((tmp_path / "checkpoints").iterdir()) == []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.commands import but_what_may_differ, run
-from tests.test_resume import FRAGILE, in_a_child
+from tests.dying import killed
+from tests.test_resume import FRAGILE
 
 PROBED = (
     "selection=none",
@@ -59,12 +59,12 @@ def test_all_candidates_are_probed_where_asked_for_and_the_chosen_one_as_before(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["block:12", "journal.append:9", "adopt:2"])
+@pytest.mark.parametrize("fault", ["block:12", "record written:4", "record written:5", "record written:6", "phase done:2"])
 def test_probes_survive_a_kill(fault: str, tmp_path: Path) -> None:
     options = (*FRAGILE, "selection=none", "trainer.probe_every=4")
-    assert in_a_child(lambda: run(tmp_path / "killed", *options, f"debug.fault={fault}")) == -signal.SIGKILL
-    killed, whole = run(tmp_path / "killed", *options), run(tmp_path / "whole", *options)
-    assert but_what_may_differ(killed) == but_what_may_differ(whole)
+    killed(fault, lambda: run(tmp_path / "killed", *options))
+    resumed, whole = run(tmp_path / "killed", *options), run(tmp_path / "whole", *options)
+    assert but_what_may_differ(resumed) == but_what_may_differ(whole)
     assert whole["probes"]
 
 

@@ -19,6 +19,7 @@ from cl_lightning.data.task import Blocks
 from cl_lightning.engine.phases import best_of
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.randomness import seeded
+from cl_lightning.store.records import CandidateRecord
 from tests import toys
 from tests.toys import Learned, builder, learn, training
 
@@ -246,7 +247,8 @@ def test_without_patience_only_the_last_weights_are_scored_and_they_stay() -> No
     ],
 )
 def test_the_first_of_the_highest_accuracies_that_is_not_lost_is_best(accuracies, lost, best: int) -> None:
-    assert best_of(accuracies, lost) == best
+    candidates = [CandidateRecord("c", {}, accuracy, None, 1, 1, diverged) for accuracy, diverged in zip(accuracies, lost)]
+    assert best_of(candidates) == best
 
 
 THREE = [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]
@@ -384,8 +386,7 @@ def test_the_masked_accuracy_decides_which_candidate_is_adopted(head: str, winne
     assert share_of(s, 1, common) > share_of(s, 1, rare) > 0
     say = {"own task first": [0.0] * 4, "other task first": [9.0, 0.0, 0.0, 0.0]}
     say["own task first"][rare] = say["other task first"][common] = 1.0
-    row = learn(Speakers(say=say), s, training(max_epochs=1)).journal.find("phase", where="task1")
-    assert row["candidates"][row["winner"]] == winner
+    assert learn(Speakers(say=say), s, training(max_epochs=1)).phase(1).chosen.name == winner
 
 
 class ReadsPixels(nn.Module):
@@ -441,7 +442,7 @@ def test_two_tasks_of_a_grid_end_where_a_plain_loop_over_its_points_does(sizes: 
         best = max(range(3), key=lambda i: (ends[i][0], -i))
         for row, (accuracy, steps, to_best, _) in zip(learned.standing(index).values(), ends, strict=True):
             assert row == {"val_accuracy": accuracy, "steps": steps, "steps_to_best": to_best}
-        assert learned.journal.find("phase", where=f"task{index}")["winner"] == best
+        assert learned.phase(index).winner == best
         network.load_state_dict(ends[best][3])
     expected = torch.cat([p.detach().flatten() for p in network.parameters()])
     assert torch.allclose(learned.weights, expected, atol=1e-5)

@@ -204,7 +204,7 @@ def test_black_images_are_no_evidence() -> None:
 
 @pytest.mark.parametrize("n_train", [100, 1000])
 def test_permuted_digits_do_not_resemble_each_other_and_split_digits_do(n_train: int) -> None:
-    from cl_lightning.experiment import build_stream
+    from cl_lightning.build import build_stream
     from tests.commands import configure
 
     few = ("data.sources.mnist.train=6000", "data.sources.mnist.test=500", f"stream.n_train={n_train}", "stream.n_val=0", "stream.tasks=5")
@@ -248,7 +248,7 @@ def test_a_turn_that_loses_no_pixel_is_no_permutation(degrees: float) -> None:
 def test_a_learner_that_needs_what_is_not_given_is_refused_before_training(options: tuple, need: str, tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=rf"declares that it needs .*grants\.{need}=false"):
         run(tmp_path, *options, f"grants.{need}=false")
-    assert not list(tmp_path.rglob("journal.jsonl"))
+    assert not list(tmp_path.rglob("run.json"))
 
 
 def test_a_predictor_may_not_need_more_than_is_granted() -> None:

@@ -22,12 +22,14 @@ from cl_lightning.data.stream import Stream
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine import scoring
 from cl_lightning.engine.phase_run import PhaseRun
+from cl_lightning.engine.phases import share_key
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import MNTDP, Independent, NewHead
 from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.metrics.costs import published_memory
 from cl_lightning.metrics.flops import Flops
 from cl_lightning.randomness import rng
+from cl_lightning.store.records import Place
 from tests import toys
 from tests.commands import run as run_command
 from tests.learners import by_hand
@@ -204,9 +206,9 @@ def forge(monkeypatch: pytest.MonkeyPatch, score: Callable[[PhaseRun, int], floa
 
 def test_a_task_that_was_there_before_is_found_and_re_used_whole(run: toys.Learned) -> None:
     learner: Any = run.learner
-    assert learner.account()["sources"] == [0]
+    assert learner.account().sources == [0]
     assert learner.library.paths[2] == learner.library.paths[0]
-    assert learner.account()["reused"] == 7
+    assert learner.account().reused == 7
 
 
 def test_nothing_is_ever_forgotten_to_the_bit() -> None:
@@ -310,8 +312,8 @@ def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
 
 def test_shifted_labels_need_another_head() -> None:
     learner: Any = learned(copied(n_train=300, labels="shift"), SecondAnew).learner
-    assert learner.account()["sources"] == [0]
-    assert 1 <= learner.account()["reused"] < 7
+    assert learner.account().sources == [0]
+    assert 1 <= learner.account().reused < 7
 
 
 @pytest.mark.parametrize("at_once", [None, 1, 3])
@@ -321,10 +323,9 @@ def test_ties_go_to_the_candidate_that_re_uses_more(tied: Sequence[int], at_once
     s = copied(n_train=20)
     learner = MNTDP(build=partial(ResNet, input_shape=s.shape, width=4), head=s.head)
     settings = toys.training(max_epochs=1, patience=1000, candidates_at_once=at_once)
-    row = toys.learn(learner, s, settings, tasks=2).journal.find("phase", where="task1")
-    assert row is not None
-    assert row["candidates"][row["winner"]].removesuffix(",default") == f"reuse={max(tied)}"
-    assert learner.account()["reused"] == max(tied)
+    chosen = toys.learn(learner, s, settings, tasks=2).phase(1).chosen
+    assert chosen.name.removesuffix(",default") == f"reuse={max(tied)}"
+    assert learner.account().reused == max(tied)
 
 
 def prefix_length(run: PhaseRun, i: int) -> int:
@@ -440,9 +441,7 @@ def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
     costs = []
     for at_once in (None, 1):
         settings = toys.training(max_epochs=2, candidates_at_once=at_once, patience=None)
-        row = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings, tasks=2).journal.find("phase", where="task1")
-        assert row is not None
-        costs.append(row["costs"])
+        costs.append(toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings, tasks=2).costs(1))
     together, apart = costs
     assert together["step_flops"] == pytest.approx(apart["step_flops"], rel=0.02)
     assert together["flops_executed"] < 0.8 * together["flops"]
@@ -454,11 +453,9 @@ def test_shares_of_candidates_lose_no_probe(monkeypatch: pytest.MonkeyPatch) -> 
     s = copied()
     build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
-    journal = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings).journal
-    row = journal.find("phase", where="task2")
-    assert row is not None
-    assert row["winner"] == 0  # the path that is re-used whole, in a share that trains nothing
-    assert 0 in journal.load(row["weights"])["snapshots"]
+    learned = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings)
+    assert learned.phase(2).winner == 0  # the path that is re-used whole, in a share that trains nothing
+    assert 0 in learned.store.tensors(share_key(Place("task", 2), 0))["snapshots"]
 
 
 def test_distances_are_exact_far_from_the_origin() -> None:
@@ -531,7 +528,7 @@ def test_three_tasks_are_searched_trained_and_chosen_as_by_hand() -> None:
         _, reused, net = max(tried, key=lambda one: one[0])  # of equals the first, which re-uses most
         nets.append(net)
         owners.append([*(owners[nearest][:reused] if reused else []), *[index] * (3 - reused)])
-    assert learner.account()["scores"] == pytest.approx(found, abs=0.02)
+    assert learner.account().scores == pytest.approx(found, abs=0.02)
     assert owners == [[0, 0, 0], [1, 1, 1], [0, 0, 2]]
     assert learner.library.paths == [[0, 1, 2], [3, 4, 5], [0, 1, 6]]
     for path, net in zip(learner.library.paths, nets):

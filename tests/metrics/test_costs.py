@@ -107,7 +107,7 @@ def test_rounds_of_one_shape_are_counted_once_and_all_of_them_added(nested: bool
 def test_a_phase_counts_every_mini_batch_and_scoring(stack: bool) -> None:
     s = toys.stream(tasks=1, n_train=25, n_val=40)
     learner = Finetune(build=builder(s), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
-    costs = learn(learner, s, training(max_epochs=3, stack=stack, patience=1000)).journal.find("phase")["costs"]
+    costs = learn(learner, s, training(max_epochs=3, stack=stack, patience=1000)).costs()
     first, rest = 2 * 36 * 16, 2 * (16 * 16 + 16 * 4)
     scorings = len({0, 1, 2, 3, 4, 5, 6, 9})  # epochs end after 3, 6 and 9 mini-batches
     training_pass, forward = 2 * first + 3 * rest, first + rest
@@ -124,7 +124,7 @@ def test_candidates_that_left_cost_nothing_more() -> None:
     training_pass = 3 * forward - 2 * 36 * 16
     scorings = [sum(step in (0, 1, 2, 3, 4, 5, 10) or step % 6 == 0 for step in range(n + 1)) for n in steps]
     expected = sum(10 * n * training_pass + 40 * k * forward for n, k in zip(steps, scorings))
-    assert learned.journal.find("phase")["costs"]["flops"] == expected
+    assert learned.costs()["flops"] == expected
 
 
 class Looking(Finetune):
@@ -136,7 +136,7 @@ class Looking(Finetune):
 
 def test_the_learners_own_passes_are_counted() -> None:
     s = toys.stream(tasks=1, n_val=0)
-    plain, looking = (learn(cls(build=builder(s), head=s.head, seed=0), s).engine.settle() for cls in (Finetune, Looking))
+    plain, looking = (learn(cls(build=builder(s), head=s.head, seed=0), s).engine.settle().costs for cls in (Finetune, Looking))
     forward = 2 * (36 * 16 + 16 * 16 + 16 * 4)
     assert looking.flops - plain.flops == 60 * forward
 
@@ -158,14 +158,14 @@ class Repeats(Finetune):
 
 def test_lent_and_added_examples_are_counted_once_a_mini_batch_whatever_the_number_of_candidates() -> None:
     learner = Repeats(build=builder(toys.stream()), head=toys.stream().head, grid=[{"lr": 0.1}, {"lr": 0.01}])
-    row = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=25)).journal.find("phase")
-    assert (row["costs"]["examples"], row["costs"]["replayed"]) == (3 * 60, 3 * 3 * 2)
-    assert row["costs"]["candidate_examples"] == 2 * 3 * 60
+    costs = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=25)).costs()
+    assert (costs["examples"], costs["replayed"]) == (3 * 60, 3 * 3 * 2)
+    assert costs["candidate_examples"] == 2 * 3 * 60
 
 
 def test_what_mini_batches_cost_is_told_apart_from_scoring() -> None:
     learner = Finetune(build=builder(toys.stream()), head=toys.stream().head)
-    costs = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=20)).journal.find("phase")["costs"]
+    costs = learn(learner, toys.stream(tasks=1), training(max_epochs=3, batch_size=20)).costs()
     assert costs["step_flops"] == 9 * 20 * 2 * (2 * 36 * 16 + 3 * (16 * 16 + 16 * 4))
     assert costs["step_flops"] < costs["flops"]
 
@@ -191,8 +191,7 @@ class Added(Finetune):
 def test_functional_work_in_any_hook_is_counted_alone_and_in_shares(options: dict) -> None:
     grid, s = [{"lr": 0.1}, {"lr": 0.01}], toys.stream(tasks=1)
     costs = [
-        learn(cls(build=builder(s), head=s.head, grid=grid), s, training(max_epochs=2, **options)).journal.find("phase")["costs"]
-        for cls in (Finetune, Added)
+        learn(cls(build=builder(s), head=s.head, grid=grid), s, training(max_epochs=2, **options)).costs() for cls in (Finetune, Added)
     ]
     product, mini_batches = 2 * 5 * 7 * 3, 12
     assert costs[1]["flops"] - costs[0]["flops"] == mini_batches * 2 * 3 * product, "each of two would need all three alone"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ RESULTS = {
     "stream": {"name": "toy", "tasks": [{"name": "one"}, {"name": "two"}, {"name": "three"}]},
     "accuracy_matrix": [[None, None, None], [0.8, None, None], [0.6, 1.0, None], [0.5, 0.9, 0.7]],
     "costs": [{"published_memory": 4_000_000}, {"published_memory": 6_000_000}, {"published_memory": 6_000_000}],
-    "notes": [{"path": [0, 1]}, {"path": [0, 2]}, {"path": [0, 2]}],
+    "notes": [{"kind": "module_paths", "path": path} for path in ([0, 1], [0, 2], [0, 2])],
+    "schema": 5,
 }
 
 
@@ -34,8 +34,7 @@ def test_a_path_goes_through_the_rows_of_the_tasks_that_brought_its_modules() ->
 
 
 def test_both_figures_are_drawn_in_both_formats(tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    files = draw(tmp_path)
+    files = draw(RESULTS, tmp_path)
     assert sorted(file.name for file in files) == ["over_tasks.png", "over_tasks.svg", "paths.png", "paths.svg"]
     assert all(file.stat().st_size > 1000 for file in files)
 
@@ -43,16 +42,14 @@ def test_both_figures_are_drawn_in_both_formats(tmp_path: Path) -> None:
 def test_figures_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
     with monkeypatch.context() as patch:
         patch.setattr(Figure, "savefig", lambda self, path, **_: path.write_text("") if path.suffix == ".png" else 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            draw(tmp_path)
+            draw(RESULTS, tmp_path)
     assert not (tmp_path / "figures").exists()
-    assert len(draw(tmp_path)) == 4
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["figures", "results.json"]
+    assert len(draw(RESULTS, tmp_path)) == 4
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["figures"]
 
 
 def test_a_learner_without_paths_has_no_path_graph(tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text(json.dumps({**RESULTS, "notes": [{}, {}, {}]}))
-    assert {file.stem for file in draw(tmp_path)} == {"over_tasks"}
+    assert {file.stem for file in draw({**RESULTS, "notes": [{"path": "of my own"}] * 3}, tmp_path)} == {"over_tasks"}

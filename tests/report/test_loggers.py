@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from cl_lightning.report.loggers import CSVLogger, open_loggers
+from cl_lightning.report.loggers import CSVLogger, opened_loggers
 from tests.commands import SMALL, configure, run
 
 
@@ -55,6 +55,19 @@ def test_a_logger_opened_again_appends(tmp_path: Path) -> None:
     assert (tmp_path / "logs.csv").read_text().splitlines() == ["step,name,value", "0,a,1", "1,a,1"]
 
 
+def test_a_kill_in_the_middle_of_a_line_loses_that_line_and_what_is_logged_again_stands_there_once(tmp_path: Path) -> None:
+    first = CSVLogger(tmp_path, {})
+    for step in range(5):
+        first.log_metrics({"loss/lr=0.1,decay=0": step / 3, "task": 0}, step)
+    path = tmp_path / "logs.csv"
+    whole = path.read_text()
+    path.write_text(whole[:-5])  # the last line is cut
+    again = CSVLogger(tmp_path, {})
+    for step in range(2, 6):
+        again.log_metrics({"loss/lr=0.1,decay=0": step / 3, "task": 0}, step)
+    assert path.read_text() == whole + f'5,"loss/lr=0.1,decay=0",{5 / 3}\n5,task,0\n'
+
+
 def test_wandb_makes_a_run_of_its_own_for_every_job_of_a_sweep(tmp_path: Path) -> None:
     overrides = ["--multirun", *SMALL, "seed=0,1", "logger=wandb", "logger.mode=offline", f"outputs={tmp_path}"]
     result = subprocess.run([sys.executable, "-m", "cl_lightning", *overrides], capture_output=True, text=True, timeout=120)
@@ -91,8 +104,15 @@ def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_wai
     assert len(list(tmp_path.glob("outputs/*/*/*/wandb/offline-run-*/*.wandb"))) == 1, "one run, not one a Trainer"
 
 
+class Told(CSVLogger):
+    def __init__(self, folder: Path, run: dict) -> None:
+        super().__init__(folder, run)
+        self.run = run
+
+
 def test_a_logger_is_told_what_is_trained_and_not_what_stands_for_it(tmp_path: Path) -> None:
-    as_they_are = OmegaConf.create({"_target_": "builtins.dict"})
-    (told,) = open_loggers(as_they_are, tmp_path, configure("trainer.lr=0.1"))
-    assert (told["run"]["trainer"]["lr"], told["run"]["trainer"]["weight_decay"]) == (0.1, 0.0)
-    assert told["run"]["selection"] == {"grid": {"weight_decay": [0.0, 1e-5, 1e-4]}}
+    as_they_are = OmegaConf.create({"_target_": "tests.report.test_loggers.Told"})
+    with opened_loggers(as_they_are, tmp_path, configure("trainer.lr=0.1")) as (told,):
+        pass
+    assert (told.run["trainer"]["lr"], told.run["trainer"]["weight_decay"]) == (0.1, 0.0)
+    assert told.run["selection"] == {"grid": {"weight_decay": [0.0, 1e-5, 1e-4]}}

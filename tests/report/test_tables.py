@@ -21,7 +21,7 @@ from tests.toys import builder, learn, training
 
 def shown(folder: Path, width: int = 120, **options: object) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    show(folder, console=console, **options)
+    show(json.loads((folder / "results.json").read_text()), folder, console=console, **options)
     return console.file.getvalue()
 
 
@@ -50,7 +50,7 @@ def fake(folder: Path, tasks: int) -> Path:
     matrix = [[None] * tasks, *([[0.25] * tasks] * tasks)]
     results = {
         "learner": "x", "seed": 0, "stream": {"name": "s", "tasks": [{}] * tasks}, "accuracy_matrix": matrix, "metrics": metrics_of(matrix),
-        "selected": [], "costs": [],
+        "selected": [], "costs": [], "schema": 5,
     }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(results))
     return folder

@@ -14,9 +14,9 @@ from cl_lightning.command import main
 from cl_lightning.errors import Refusal
 from cl_lightning.experiment import run as run_config
 from cl_lightning.learners.base import mapped
-from cl_lightning.runs import conf_dir, fingerprint, relevant, run_folder
+from cl_lightning.runs import conf_dir, relevant
 from cl_lightning.selection.grid import searched
-from tests.commands import SMALL, configure, run
+from tests.commands import SMALL, configure, fingerprint_of, folder_of, run
 
 QUICK = (*SMALL, "stream.tasks=2", "trainer.max_epochs=1", "logger=none")
 DEFAULT = {"lr": [0.01, 0.001], "weight_decay": [0.0, 1e-5, 1e-4]}
@@ -58,7 +58,7 @@ def from_a_branch(outputs: Path, *overrides: str) -> None:
     """Of a run that was made with the default grid."""
     other = [*QUICK, f"outputs={outputs}", "name=other"]
     run_config(configure(*other))
-    from_the_command_line(outputs, f"run={run_folder(configure(*other))}", "from_task=1", *overrides)
+    from_the_command_line(outputs, f"run={folder_of(configure(*other))}", "from_task=1", *overrides)
 
 
 WAYS = [from_the_command_line, from_python, from_a_file, from_a_sweep, from_a_branch]
@@ -71,7 +71,7 @@ def results_of(outputs: Path) -> dict:
 def weights_of(outputs: Path) -> list[torch.Tensor]:
     """All tensors of the learner after the last task."""
     found: list[torch.Tensor] = []
-    state = torch.load(next(outputs.glob("quickstart/*/*-s0/checkpoints/task1.pt")), weights_only=True)
+    state = torch.load(next(outputs.glob("quickstart/*/*-s0/tasks/001.pt")), weights_only=True)
     mapped(lambda tensor: found.append(tensor) or tensor, state)
     return found
 
@@ -105,7 +105,7 @@ def test_a_value_beside_a_grid_of_ones_own_is_refused_with_the_remedy(way, tmp_p
     said = f"{refusal.value}\n{capfd.readouterr().err}"
     assert "trainer.lr=0.1 and selection.grid.lr=[0.2] are both given" in said
     assert "Set trainer.lr=null to search the grid" in said
-    assert not list(tmp_path.glob("quickstart/*/*/journal.jsonl"))
+    assert not list(tmp_path.glob("quickstart/*/*/run.json"))
     way(tmp_path, "trainer.lr=null", "selection.grid.lr=[0.2]")  # the remedy
     assert results_of(tmp_path)["selected"][-1]["hparams"]["lr"] == 0.2
 
@@ -180,7 +180,7 @@ def test_without_a_grid_null_trains_to_the_bit_as_0_001(tmp_path: Path) -> None:
     ],
 )
 def test_configurations_that_train_the_same_share_a_fingerprint(one: list[str], other: list[str]) -> None:
-    assert fingerprint(configure(*one)) == fingerprint(configure(*other))
+    assert fingerprint_of(*one) == fingerprint_of(*other)
 
 
 def test_two_values_are_told_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:

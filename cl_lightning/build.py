@@ -1,0 +1,125 @@
+"""From configuration to objects: streams, learners, networks, callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from cl_lightning.checking import check, resolve_target
+from cl_lightning.engine.settings import Training
+from cl_lightning.errors import Refusal
+from cl_lightning.runs import settled
+
+if TYPE_CHECKING:
+    import torch.nn as nn
+
+    from cl_lightning.data.sources import Sources
+    from cl_lightning.data.stream import Stream
+    from cl_lightning.learners.base import Learner
+
+
+def check_targets(cfg: DictConfig) -> None:
+    """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images are decoded."""
+    from cl_lightning.report.loggers import logger_of
+
+    learner_of(cfg)
+    stream_of(cfg)
+    backbone_of(cfg)
+    logger_of(cfg.logger)
+
+
+def build_stream(cfg: DictConfig) -> Stream:
+    """The stream; the images of its sources are decoded now if this machine never did."""
+    make, sources = stream_of(cfg), build_sources(cfg)
+    return make(images=sources[str(cfg.stream.source)]) if "source" in cfg.stream else make(sources=sources)
+
+
+def stream_of(cfg: DictConfig) -> partial:
+    """The recipe, waiting for images."""
+    from cl_lightning.data.show import Show
+
+    keys: Any = OmegaConf.to_container(cfg.stream, resolve=True)
+    shown = keys.get("show", {})
+    check(Show, shown, "stream.show")
+    of_recipe = {key: value for key, value in keys.items() if key not in ("name", "source", "show")}
+    make = resolve_target(of_recipe, "stream", "show", "images" if "source" in keys else "sources")
+    return partial(make, show=Show(**shown))
+
+
+def build_sources(cfg: DictConfig) -> Sources:
+    """All data sets of the configuration, none of them opened yet."""
+    from cl_lightning.data.cache import Images, open_images
+    from cl_lightning.data.sources import Sources
+
+    def opened(name: str) -> Images:
+        return open_images(name, resolve_target(cfg.data.sources[name], f"data.sources.{name}")(), cfg.cache)
+
+    known = {str(name): classes_of(cfg.data.sources[name]) for name in cfg.data.sources}
+    return Sources(known, opened, cfg.data.get("substitute") or {})
+
+
+def classes_of(source: DictConfig) -> tuple[str, ...] | None:
+    """Names of a source's classes, as far as they can be told without opening it."""
+    from hydra.utils import get_class
+
+    named = source.get("classes")
+    if named is None:
+        with suppress(Exception):  # said when it is opened
+            named = getattr(get_class(source._target_), "classes", None)
+    return tuple(map(str, named)) if isinstance(named, Sequence) and not isinstance(named, str) else None
+
+
+def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
+    """The learner, with the networks that it may build and the grid that it may choose from."""
+    return learner_of(cfg)(build=builder(cfg, stream), head=stream.head)
+
+
+def learner_of(cfg: DictConfig) -> partial:
+    """The learner with its grid and seed, waiting for networks and outputs."""
+    from cl_lightning.learners.base import Learner
+    from cl_lightning.selection.grid import check_grid, grid_points
+
+    keys: Any = OmegaConf.to_container(cfg.learner, resolve=True)
+    keys.pop("name", None)
+    make = resolve_target(keys, "learner", "build", "head", "grid", "seed")
+    if not (isinstance(make.func, type) and issubclass(make.func, Learner)):
+        raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
+    grid = settled(cfg)["selection"]["grid"]
+    check_grid(grid, make.func)
+    if "momentum" in grid and cfg.trainer.optimizer == "adam":
+        raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
+    return partial(make, grid=grid_points(grid), seed=cfg.seed)
+
+
+def backbone_of(cfg: DictConfig) -> partial:
+    """The network, waiting for the images' shape and the outputs."""
+    return resolve_target(cfg.backbone, "backbone", "input_shape", "head")
+
+
+def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
+    """Makes networks for the stream's images and outputs."""
+    return partial(backbone_of(cfg), input_shape=stream.shape)
+
+
+def named_callbacks(cfg: DictConfig) -> list[str]:
+    """The user's callbacks, by class."""
+    return [str(callback._target_).rpartition(".")[2] for callback in cfg.trainer.callbacks]
+
+
+def build_callbacks(cfg: DictConfig) -> list:
+    """The user's, and what keeps him informed."""
+    from cl_lightning.engine.progress import ProgressDisplay
+
+    own = [resolve_target(callback, f"trainer.callbacks[{i}]")() for i, callback in enumerate(cfg.trainer.callbacks)]
+    return [*own, *([ProgressDisplay()] if cfg.progress else [])]
+
+
+def device_of(settings: Training) -> Any:
+    """The device on which Lightning trains."""
+    from cl_lightning.engine.trainer import new_trainer
+
+    return new_trainer(settings, [], []).strategy.root_device

@@ -1,0 +1,54 @@
+"""Lightning's Trainer, without what the engine does itself."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+from cl_lightning.engine.settings import Training
+from cl_lightning.errors import Refusal
+
+
+def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> pl.Trainer:
+    """A Trainer for one phase. What Lightning would do a second time (validation, checkpoints, clipping) is the engine's."""
+    quiet_lightning()
+    for callback in callbacks:
+        if isinstance(callback, pl.callbacks.EarlyStopping | pl.callbacks.ModelCheckpoint | pl.callbacks.GradientAccumulationScheduler):
+            raise Refusal(
+                f"trainer.callbacks holds {type(callback).__name__}, which looks at one model a step, while the engine trains several. "
+                "Use trainer.patience for early stopping; checkpoints are kept by the run itself."
+            )
+    try:
+        return pl.Trainer(**arguments(settings, loggers, callbacks))
+    except (TypeError, MisconfigurationException) as reason:
+        raise Refusal(
+            f"Lightning makes no Trainer of trainer.accelerator={settings.accelerator} and trainer.lightning={dict(settings.lightning)}: "
+            f"{str(reason).splitlines()[0]}\nCheck these two keys."
+        ) from reason
+
+
+def arguments(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> dict[str, Any]:
+    return dict(
+        max_epochs=1,
+        accelerator=settings.accelerator,
+        devices=1,
+        logger=loggers or False,
+        callbacks=callbacks,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        **settings.lightning,
+    )
+
+
+def quiet_lightning() -> None:
+    """A Trainer a phase must not greet each time."""
+    for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")

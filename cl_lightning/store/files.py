@@ -1,0 +1,192 @@
+"""Files of records: each is there whole or not at all, and belongs to one run and one key."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import shutil
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from pydantic import TypeAdapter
+
+from cl_lightning.errors import Refusal
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A file of tensors, as its record names it."""
+
+    file: str
+    bytes: int
+    crc: str
+
+
+class Store:
+    """The records of one run, in its folder.
+
+    A record is a JSON file ``<key>.json``, with the run it belongs to, its key, and a checksum. Tensors lie beside it in a file
+    that the record names with its checksum; they are written first, so that a record never names what is not there.
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self.folder, self.run = folder, run
+
+    def save(self, key: str, record: T, saved: Saved | None = None) -> T:
+        """Write a record; ``saved`` are the tensors that belong to it, written before."""
+        content = {
+            "run": self.run,
+            "key": key,
+            "tensors": None if saved is None else vars(saved),
+            "record": adapter(type(record)).dump_python(record, mode="json"),
+        }
+        text = json.dumps({**content, "crc": checksum(content)}, indent=1, allow_nan=False)
+        with write_whole(self.folder / f"{key}.json") as building:
+            building.write_text(text)
+        return record
+
+    def save_tensors(self, name: str, tensors: Any) -> Saved:
+        """Write tensors and plain values to ``<name>.pt``, for a record to name."""
+        path = self.folder / f"{name}.pt"
+        with write_whole(path) as building:
+            write_tensors(tensors, building)
+            return Saved(f"{name}.pt", building.stat().st_size, file_checksum(building))
+
+    def load(self, key: str, kind: type[T]) -> T | None:
+        """A record; None where it is missing or, with a warning, damaged."""
+        content = self._content(key)
+        return None if content is None else adapter(kind).validate_python(content["record"])
+
+    def _content(self, key: str) -> dict[str, Any] | None:
+        path = self.folder / f"{key}.json"
+        if not path.is_file():
+            return None
+        content = content_of(path)
+        if content is not None and (content["run"], content["key"]) == (self.run, key):
+            return content
+        what = "damaged" if content is None else "from another place or run"
+        warnings.warn(f"{path} is {what}: what it held is done again.", stacklevel=3)
+        return None
+
+    def saved(self, key: str) -> Saved | None:
+        """The tensors of a record, if their file is there and whole; a warning says so where it is not."""
+        content = self._content(key)
+        if content is None or content["tensors"] is None:
+            return None
+        saved = Saved(**content["tensors"])
+        path = self.folder / saved.file
+        if path.is_file() and path.stat().st_size == saved.bytes and file_checksum(path) == saved.crc:
+            return saved
+        warnings.warn(f"{path} is {'damaged' if path.is_file() else 'gone'}: what it held is done again.", stacklevel=2)
+        return None
+
+    def tensors(self, key: str) -> Any:
+        """What was saved beside a record: tensors and plain values. Anything that would run code is refused."""
+        saved = self.saved(key)
+        if saved is None:
+            raise Refusal(f"{self.folder / key}.pt was whole a moment ago and is not now. The same command goes on where it was.")
+        return load_plain(self.folder / saved.file)
+
+    def once(self, key: str, kind: type[T], make: Callable[[], tuple[T, Any]]) -> T:
+        """The record of some work, read back if it is there with its tensors; else the work is done, and its record and tensors saved."""
+        record = self.load(key, kind)
+        content = None if record is None else self._content(key)
+        if record is not None and (content is None or content["tensors"] is None or self.saved(key) is not None):
+            return record
+        record, tensors = make()
+        return self.save(key, record, None if tensors is None else self.save_tensors(key, tensors))
+
+    def drop(self, key: str) -> None:
+        """Remove a record with its tensors, or all those of a folder."""
+        shutil.rmtree(self.folder / key, ignore_errors=True)
+        for suffix in (".json", ".pt"):
+            (self.folder / f"{key}{suffix}").unlink(missing_ok=True)
+
+
+_adapters: dict[Any, TypeAdapter] = {}
+
+
+def adapter(kind: type[T]) -> TypeAdapter[T]:
+    """Writes and reads records of a kind; made once."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
+
+
+def content_of(path: Path) -> dict[str, Any] | None:
+    """What a record's file holds; None where it is damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+        crc = content.pop("crc")
+        return content if crc == checksum(content) else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def checksum(content: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content, allow_nan=False).encode()):08x}"
+
+
+def file_checksum(path: Path) -> str:
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            crc = zlib.crc32(chunk, crc)
+    return f"{crc:08x}"
+
+
+def write_tensors(tensors: Any, path: Path) -> None:
+    """Torch says that a disk is full in a RuntimeError of its own."""
+    try:
+        torch.save(tensors, path)
+    except RuntimeError as reason:
+        if "PytorchStreamWriter" not in str(reason) and "file write failed" not in str(reason):
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from reason
+
+
+def load_plain(path: Path) -> Any:
+    """Tensors and plain values; anything that would run code is refused."""
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError as reason:
+        raise Refusal(
+            f"{path} holds more than tensors and plain values, so it is not loaded: it was not written by this program. "
+            "Remove the run's folder, or start afresh with resume=false."
+        ) from reason
+
+
+@contextmanager
+def write_whole(path: Path) -> Iterator[Path]:
+    """A path to write to that takes its final name when the block ends well: readers see all of a file or none of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    building = path.with_name(path.name + ".building")
+    try:
+        yield building
+        with building.open("rb+") as file:
+            os.fsync(file.fileno())
+        building.replace(path)
+    except BaseException:
+        building.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Write a rename through to the disk, where the system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

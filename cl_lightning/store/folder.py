@@ -1,0 +1,190 @@
+"""The folder of a run: who holds it, where it goes on, and what it takes over from another."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from filelock import FileLock, Timeout
+
+from cl_lightning.errors import Refusal
+from cl_lightning.store.files import Store, adapter, content_of
+from cl_lightning.store.records import (
+    FORMAT,
+    RowRecord,
+    StartRecord,
+    StreamRecord,
+    TaskRecord,
+)
+
+T = TypeVar("T")
+AFRESH = "Start afresh with resume=false."
+
+
+def task_key(index: int) -> str:
+    return f"tasks/{index:03d}"
+
+
+def row_key(learned: int) -> str:
+    return f"rows/{learned:03d}"
+
+
+# ---- who holds it ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def held(folder: Path, wait: float = 0) -> Iterator[None]:
+    """The run's folder for this process alone. The lock's file stays: who unlinks it lets two others in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock, holder = FileLock(folder / "lock"), folder / "holder.json"
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout as reason:
+        who = read_holder(holder)
+        raise Refusal(
+            f"{folder} is held by process {who['process']} on {who['machine']}, which is running the same command. "
+            "Wait for it, or stop it: a run belongs to one process at a time."
+        ) from reason
+    try:
+        holder.write_text(json.dumps({"process": os.getpid(), "machine": platform.node()}))
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
+
+
+def read_holder(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {"process": "unknown", "machine": "unknown"}
+
+
+def discard(folder: Path) -> None:
+    """Remove what an earlier run left, and nothing that is none."""
+    if not folder.is_dir():
+        return
+    left = [path for path in folder.iterdir() if path.name not in ("lock", "holder.json")]
+    if left and not (folder / "run.json").is_file():
+        raise Refusal(
+            f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or set outputs= to another folder."
+        )
+    for path in left:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+# ---- where it goes on ------------------------------------------------------------------------------------------------
+
+
+def open_store(folder: Path) -> tuple[Store, StartRecord] | None:
+    """The records of a run and what it is; None where there are none."""
+    path = folder / "run.json"
+    if not path.is_file():
+        return None
+    content = content_of(path)
+    if content is None or content["key"] != "run":
+        raise Refusal(f"{path}, which says what the run in this folder is, is damaged. {AFRESH}")
+    if content["record"].get("format") != FORMAT:
+        raise Refusal(f"The run in {folder} was written by a version of this program that kept its records in another way. {AFRESH}")
+    return Store(folder, content["run"]), adapter(StartRecord).validate_python(content["record"])
+
+
+def start_run(folder: Path, make: Callable[[], StartRecord]) -> tuple[Store, StartRecord]:
+    """The records of a run and what it is: of one that was begun before, or of a new one."""
+    if found := open_store(folder):
+        return found
+    if any((folder / name).exists() for name in ("tasks", "rows")):
+        raise Refusal(f"{folder / 'run.json'}, which says what the run in this folder is, is gone. {AFRESH}")
+    store = Store(folder, secrets.token_hex(8))
+    return store, store.save("run", make())
+
+
+def learned_tasks(store: Store) -> int:
+    """How many tasks, from the first on, have all their records, and a learner after the last of them."""
+    whole = 0
+    while store.load(row_key(whole), RowRecord) is not None and store.load(task_key(whole), TaskRecord) is not None:
+        whole += 1
+    while whole and store.saved(task_key(whole - 1)) is None:
+        whole -= 1
+        while whole and not (store.folder / f"{task_key(whole - 1)}.pt").is_file():
+            whole -= 1
+    return whole
+
+
+def go_back_to(store: Store, learned: int) -> None:
+    """Drop all that was built on what comes behind so many tasks."""
+    tasks = [int(path.stem) for path in (store.folder / "tasks").glob("*.json") if path.stem.isdigit()]
+    rows = [int(path.stem) for path in (store.folder / "rows").glob("*.json") if path.stem.isdigit()]
+    behind = [task_key(i) for i in tasks if i >= learned] + [row_key(i) for i in rows if i > learned]
+    for key in [*behind, *(["validation", "reference", "work"] if behind else [])]:
+        store.drop(key)
+
+
+def keep_newest(store: Store, index: int) -> None:
+    """Of the learners, keep that after task ``index`` alone."""
+    for path in (store.folder / "tasks").glob("*.pt"):
+        if path.name != f"{index:03d}.pt":
+            path.unlink(missing_ok=True)
+
+
+def is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK)
+
+
+# ---- branches --------------------------------------------------------------------------------------------------------
+
+
+def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
+    """Take over what another run had learned before a task: its records become this run's, however often this is done."""
+    found = open_store(run)
+    if found is None:
+        raise Refusal(f"run={run} holds no run. Give the folder of a run: the one that has run.json in it.")
+    other, start = found
+    learned = learned_tasks(other)
+    if not 1 <= task <= len(start.stream.prints) or other.load(task_key(task - 1), TaskRecord) is None:
+        raise Refusal(
+            f"run={run} has not learned the task before from_task={task}. Choose from 1 to the number of tasks it has learned ({learned})."
+        )
+    differing = [i for i in range(task) if stream.prints[i : i + 1] != start.stream.prints[i : i + 1]]
+    if differing:
+        raise Refusal(
+            f"run={run} learned another task {differing[0]} than this stream's. Keep stream, seed and data settings as they were, "
+            f"or choose from_task={differing[0]} or less."
+        )
+    saved = other.saved(task_key(task - 1))
+    if saved is None:
+        raise Refusal(
+            f"run={run} has no whole learner after task {task - 1}. Choose another from_task, or make that run again with checkpoints=all."
+        )
+    for index in range(task):
+        record = other.load(task_key(index), TaskRecord)
+        row = other.load(row_key(index), RowRecord)
+        if record is None or row is None:
+            raise Refusal(f"The records of task {index} in run={run} are damaged. Run it again first: it mends itself.")
+        store.save(row_key(index), of_this_stream(row, start.stream.prints, stream.prints))
+        here = store.folder / f"{task_key(index)}.pt"
+        if index == task - 1:
+            here.parent.mkdir(exist_ok=True)
+            shutil.copy2(other.folder / saved.file, here)
+        store.save(task_key(index), record, saved if index == task - 1 else None)
+    if (row := other.load(row_key(task), RowRecord)) is not None:
+        store.save(row_key(task), of_this_stream(row, start.stream.prints, stream.prints))
+
+
+def of_this_stream(row: RowRecord, then: list[str], now: list[str]) -> RowRecord:
+    """A row for a stream that goes on otherwise: of tasks that are not the same, nothing was measured."""
+    measured = {name: [a if i < len(then) and then[i] == now[i] else None for i, a in enumerate(fitted(accuracies, len(now)))]
+                for name, accuracies in row.rows.items()}  # fmt: skip
+    return replace(row, rows=measured)
+
+
+def fitted(accuracies: list[float | None], tasks: int) -> list[float | None]:
+    return [*accuracies, *[None] * tasks][:tasks]

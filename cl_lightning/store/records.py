@@ -1,0 +1,210 @@
+"""The records of a run: typed facts, from which it resumes and from which its results are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cl_lightning.metrics.costs import Costs
+
+FORMAT = 1  # of these records and of what lies beside them; other ones are not read
+
+Row = list[float | None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a phase belongs: to the learning of task ``index``, to the predictors after ``index`` tasks, or to the reference of task
+    ``index``, which learns from the same mini-batches as the task."""
+
+    part: Literal["task", "predictors", "reference"]
+    index: int
+    phase: int = 0
+
+    @property
+    def name(self) -> str:
+        """As results call it."""
+        return f"reference:task{self.index}" if self.part == "reference" else f"{self.part}{self.index}"
+
+    @property
+    def draws(self) -> str:
+        """What draws depend on: the reference draws as the task does."""
+        return self.name.removeprefix("reference:")
+
+    @property
+    def key(self) -> str:
+        """Of records in the store."""
+        return f"work/{self.part}{self.index}-{self.phase}"
+
+
+@dataclass(frozen=True)
+class CandidateRecord:
+    """What a candidate came to."""
+
+    name: str
+    hparams: dict[str, Any]
+    val_accuracy: float | None  # the best; None without validation data, and where the phase has a score of its own
+    score: float | None  # the best of the phase's own score
+    steps: int  # mini-batches trained
+    steps_to_best: int
+    diverged: bool = False  # its weights became infinite or no numbers
+
+    @property
+    def measure(self) -> float | None:
+        """What it is compared by."""
+        return self.val_accuracy if self.score is None else self.score
+
+
+@dataclass(frozen=True)
+class ShareRecord:
+    """Candidates that were trained side by side: all of a phase, or as many as fit at once. The weights of the best lie beside it."""
+
+    place: Place
+    phase: str
+    proposed: list[str]  # names of all candidates of the phase
+    candidates: list[CandidateRecord]
+    best: int  # number of the best of them
+    mini_batches: int
+    costs: Costs
+    counts: list[dict[str, list[int]]]  # operations by candidate and kind of work, see engine/costs.py
+
+
+@dataclass(frozen=True)
+class InsideRecord:
+    """Where the training of a share was when Lightning's checkpoint beside it was written."""
+
+    place: Place
+    first: int  # number of the share's first candidate
+    phase: str
+    proposed: list[str]
+    step: int
+
+
+@dataclass(frozen=True)
+class PhaseRecord:
+    """A phase that is over."""
+
+    place: Place
+    name: str
+    candidates: list[CandidateRecord]
+    winner: int
+    mini_batches: int
+    costs: Costs
+    foreign: int = 0  # examples in its training split that are not the task's
+
+    @property
+    def chosen(self) -> CandidateRecord:
+        return self.candidates[self.winner]
+
+
+@dataclass(frozen=True)
+class ProbeRecord:
+    """A look at test data in the middle of a phase. ``candidate`` is named where all of them were looked at."""
+
+    task: int
+    phase: int
+    step: int
+    candidate: str | None
+    accuracies: Row
+
+
+@dataclass(frozen=True)
+class ProbesRecord:
+    """All looks at one candidate in a phase."""
+
+    probes: list[ProbeRecord]
+
+
+@dataclass(frozen=True)
+class OnceRecord:
+    """Long work between phases; what it came to lies beside it."""
+
+    name: str
+    flops: int
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """A task that is learned; the learner after it lies beside it."""
+
+    task: int
+    phases: list[PhaseRecord]
+    probes: list[ProbeRecord]
+    costs: Costs
+    lent: list[int]  # tasks whose training data could be read
+    copies: dict[str, int]  # examples found in the learner's checkpoint, by where
+    held: dict[str, int]  # bytes that the learner keeps, by name
+    published_memory: int | None
+    checkpoint: int  # bytes of the file beside this record
+    notes: dict[str, Any] = field(default_factory=dict)  # what the learner says that it did
+
+
+@dataclass(frozen=True)
+class RowRecord:
+    """Test accuracies after ``learned`` tasks, by predictor; the first is the learner's own."""
+
+    learned: int
+    rows: dict[str, Row]
+    masks: bool  # whether some logits were so low that they take outputs out of the choice
+    phases: list[PhaseRecord]  # that predictors trained
+    costs: Costs
+    seconds: float
+
+    @property
+    def first(self) -> Row:
+        return next(iter(self.rows.values()))
+
+
+@dataclass(frozen=True)
+class ValidationRecord:
+    """Accuracies on validation examples when all tasks were learned."""
+
+    accuracies: Row
+
+
+@dataclass(frozen=True)
+class ReferenceRecord:
+    """A fresh network that learned the last task alone."""
+
+    task: int
+    accuracy: float
+    phases: list[PhaseRecord]
+
+
+@dataclass(frozen=True)
+class StreamRecord:
+    """The stream of a run."""
+
+    name: str
+    fingerprint: str
+    images: dict[str, str]  # by source: a hash of every pixel and label
+    tasks: list[dict[str, Any]]  # what each is made of, as results tell it
+    prints: list[str]  # of each task: equal ones have equal examples
+    head: str  # its mode
+    permuted: bool  # whether pixels are permuted
+    sources: list[str]  # of the tasks
+    stand_ins: dict[str, str]  # images in the place of those that the stream names, by name
+
+
+@dataclass(frozen=True)
+class StartRecord:
+    """What a run is: written first."""
+
+    format: int
+    version: dict[str, str]
+    command: list[str]
+    environment: dict[str, str]
+    name: str
+    config: dict[str, Any]
+    fingerprint: str
+    learner: str
+    seed: int
+    needs: dict[str, bool]
+    stream: StreamRecord
+    passes: int | None  # of a single pass: how often each example may be seen
+    callbacks: list[str]  # of the user's own
+
+
+def mini_batches(phases: Sequence[PhaseRecord]) -> int:
+    return sum(phase.mini_batches for phase in phases)

@@ -1,0 +1,63 @@
+"""Ends a program at the n-th time that it comes to a point: as a kill would, or as a request to end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from cl_lightning import experiment
+from cl_lightning.engine import scoring, training
+from cl_lightning.engine.phases import Phases
+from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.report import results
+from cl_lightning.store import files
+
+# Where it ends: before (False) or after (True) a call.
+POINTS: dict[str, tuple[Any, str, bool]] = {
+    "block": (training, "train_block", False),
+    "score": (scoring, "score", False),
+    "tensors written": (files, "write_tensors", True),  # and not renamed yet
+    "before a record": (files, "checksum", False),
+    "after a rename": (files, "sync_folder", False),
+    "record written": (files.Store, "save", True),
+    "phase done": (Phases, "recall_or_train", True),
+    "task end": (experiment, "witnessed", False),
+    "test": (Evaluator, "measure", False),
+    "results": (results, "text_of", True),
+}
+
+
+def dying(fault: str, function: Callable[[], object]) -> object:
+    """Call a function that is ended at a point: ``block:3`` kills it in the third block, ``block:3:term`` asks it to end."""
+    point, count, *how = fault.split(":")
+    owner, name, after = POINTS[point]
+    number = {"term": signal.SIGTERM, "int": signal.SIGINT}.get(*how, signal.SIGKILL) if how else signal.SIGKILL
+    original, left = getattr(owner, name), [int(count)]
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        found = original(*arguments, **options) if after else None
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), number)
+        return found if after else original(*arguments, **options)
+
+    with patch.object(owner, name, counted):
+        return function()
+
+
+def in_a_child(function: Callable[[], object]) -> int:
+    """Exit code of a process that starts where this one is: negative where a signal ended it."""
+    child = multiprocessing.get_context("fork").Process(target=function)
+    child.start()
+    child.join(600)
+    assert child.exitcode is not None, "still running"
+    return child.exitcode
+
+
+def killed(fault: str, function: Callable[[], object]) -> None:
+    """A child that was killed where it was to be."""
+    assert in_a_child(lambda: dying(fault, function)) == -signal.SIGKILL, "the point was not reached"
