@@ -63,26 +63,25 @@ class StreamDataModule(pl.LightningDataModule):
     def replay(self, blocks: Blocks, phase: int) -> None:
         """Set the mini-batches of the next phase, the ``phase``-th of the open task. In a single pass there is one, on each example
         as often as the protocol has passes, in the stream's order first."""
-        self.blocks = blocks
-        if self.passes is None or self.task is None:
+        self.blocks, task = blocks, self.task
+        if self.passes is None or task is None:
             return
-        task, remedy = self.task, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass."
         if task.val is not None:
             raise Refusal(
                 f"trainer.single_pass shows each example {self.passes} times and has no validation, but task {task.index} has "
                 f"{len(task.val)} validation examples. Set n_val of the stream and its tasks to 0."
             )
-        if phase > 0:
-            raise ProtocolError(f"a second phase of task {task.index} would see examples again that a single pass shows once.", remedy)
-        lent = sum(len(each.train) for each in (*task.past, task))
-        if blocks.epochs > self.passes or len(blocks.split) > lent:
-            raise ProtocolError(
-                f"{blocks.epochs} epochs of {len(blocks.split)} examples were asked for; a single pass lends {lent}, {self.passes} times.",
-                remedy,
-            )
-        if blocks.split is not task.train and not task.past:
-            raise ProtocolError("examples in a split of its own were to be trained on, which a single pass cannot count.", remedy)
         blocks.in_order = blocks.split is task.train
+        epochs, n, lent = blocks.epochs, len(blocks.split), sum(len(each.train) for each in (*task.past, task))
+        if phase > 0:
+            more = f"a second phase of task {task.index} would see examples again that a single pass shows once."
+        elif epochs > self.passes or n > lent:
+            more = f"{epochs} epochs of {n} examples were asked for; a single pass lends {lent}, {self.passes} times."
+        elif not blocks.in_order and not task.past:
+            more = "examples in a split of its own were to be trained on, which a single pass cannot count."
+        else:
+            return
+        raise ProtocolError(more, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass.")
 
     def train_dataloader(self) -> Blocks:
         """The mini-batches of the phase that is being trained."""

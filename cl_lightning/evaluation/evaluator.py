@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -122,16 +123,17 @@ class Evaluator:
 
     def mixed(self, tested: Learner, splits: list[Split]) -> list[torch.Tensor]:
         """Output numbers of each split: every batch has a part of each, in an order of its own."""
-        count = -(-sum(map(len, splits)) // self.settings.eval_batch_size)
-        numbers: list[list[torch.Tensor]] = [[] for _ in splits]
-        for parts in zip(*(zip(split.x.tensor_split(count), split.task.tensor_split(count)) for split in splits)):
-            x, task_of = (torch.cat(each) for each in zip(*parts))
-            order = torch.randperm(len(x), generator=rng("mixed", len(x)))
-            predicted_now = self.predict(tested, x[order], task_of[order], None)
-            in_order = torch.empty_like(order).index_copy_(0, order, predicted_now)
-            for own, part in zip(numbers, in_order.split([len(y) for _, y in parts])):
-                own.append(part)
-        return [torch.cat(own) for own in numbers]
+        task_of = torch.cat([split.task for split in splits])
+        numbers, sizes = torch.empty_like(task_of), [len(split) for split in splits]
+        count = -(-len(task_of) // self.settings.eval_batch_size)
+        rows_of = zip(*(rows.tensor_split(count) for rows in torch.arange(len(task_of)).split(sizes)))
+        in_turn = splits[0].x.new_empty(0)  # a batch before it is shuffled: always in the same memory
+        for rows, x in zip(map(torch.cat, rows_of), zip(*(split.x.tensor_split(count) for split in splits))):
+            order = shuffled(len(rows))
+            rows = rows.index_select(0, order)
+            torch.cat(x, out=in_turn.resize_(0))
+            numbers[rows] = self.predict(tested, in_turn.index_select(0, order), task_of[rows], None)
+        return list(numbers.split(sizes))
 
     def batches(self, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))
@@ -171,6 +173,12 @@ class Evaluator:
         if sum(s.x.nbytes for s in (*self._kept.values(), split)) <= KEPT_BYTES:
             self._kept[task] = split  # the first stay: tasks are tested in turn, so the latest would always be the wrong ones
         return split
+
+
+@cache
+def shuffled(count: int) -> torch.Tensor:
+    """The order of so many images in a mixed batch."""
+    return torch.randperm(count, generator=rng("mixed", count))
 
 
 def windows(tasks: Iterable[int], split_of: Callable[[int], Split]) -> Iterator[dict[int, Split]]:

@@ -11,9 +11,11 @@ import torch.nn as nn
 from torch import Tensor
 
 from cl_lightning.learners.gradients import trained
-from cl_lightning.metrics.flops import once_a_shape
+from cl_lightning.metrics.flops import counted, once_a_shape
 
 Labels = Literal["exact", "sample", "empirical", "predicted", "batch_squared"]
+
+_known: dict[tuple, int] = {}  # operations of so many rows, by all that they depend on
 
 
 def fisher(network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind: Labels, at_once: int = 250) -> list[Tensor]:
@@ -31,12 +33,15 @@ def fisher(network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind
             loss = log_p(slice(None)).gather(1, y[:, None]).mean()
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             return [t if g is None else g**2 for t, g in zip(total, gradients)]
+        before = counted()
         with linear_calls(network) as calls:
             log_p(slice(0, 1))
+        alike = (kind, counted() - before, *((p.shape, p.requires_grad) for p in network.parameters()))
+        known = None if kind == "exact" else _known  # how many labels are possible depends on the examples
         at_once = at_once if calls else 1  # each row's own graph, where rows are differentiated one by one
         for first in range(0, len(y), at_once):
             part = slice(first, first + at_once)
-            with once_a_shape("fisher", len(y[part])):
+            with once_a_shape(len(y[part]), *alike, known=known):
                 with linear_calls(network) as calls:
                     rows = log_p(part)
                 for picked, weight in labelled(rows, y[part], kind):

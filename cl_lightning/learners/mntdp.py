@@ -16,7 +16,6 @@ from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases,
 from cl_lightning.learners.modules import NewModules, Trie, own_network, widened
 from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.learners.notes import ModulePaths
-from cl_lightning.metrics.flops import once_a_shape
 from cl_lightning.randomness import rng
 
 AT_ONCE = 125  # images whose features are computed together in the search: few enough for a processor's cache
@@ -139,10 +138,7 @@ class MNTDP(Learner):
 
     @torch.no_grad()
     def search_features(self, split: Split, trunks: set[tuple[int, ...]]) -> dict[tuple[int, ...], torch.Tensor]:
-        parts = []
-        for x in split.x.split(AT_ONCE):
-            with once_a_shape("search", x.shape):
-                parts.append(self.library.features(x, trunks))
+        parts = [self.library.features(x, trunks) for x in split.x.split(AT_ONCE)]
         return {trunk: torch.cat([part[trunk].flatten(1) for part in parts]) for trunk in trunks}
 
     # ---- what is kept ----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import torch.nn as nn
 from cl_lightning.data.task import Head
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.built import Built
+from cl_lightning.metrics.flops import once_a_shape
 
 Prefix = tuple[int, ...]  # modules from the input on, by number
 
@@ -69,7 +70,9 @@ class Trie(nn.Module):
     def walk(self, h: torch.Tensor, at: Prefix, wanted: set[Prefix], made: dict[Prefix, torch.Tensor]) -> None:
         """Depth first, so that little is held at once."""
         for number in sorted({prefix[len(at)] for prefix in wanted if len(prefix) > len(at) and prefix[: len(at)] == at}):
-            behind, out = (*at, number), self.modules_by_number[number](h)
+            behind = (*at, number)
+            with once_a_shape("module", *self.modules_by_number.how[number].values(), h.shape):
+                out = self.modules_by_number[number](h)
             if behind in wanted:
                 made[behind] = out
             self.walk(out, behind, wanted, made)

@@ -135,7 +135,8 @@ def predicted(logits: Tensor) -> Tensor:
     >>> predicted(torch.tensor([[.1, .2], [torch.nan, .2], [-torch.inf, -torch.inf]])).tolist()
     [1, -1, 0]
     """
-    return logits.argmax(1).masked_fill(logits.isnan().any(1), -1)
+    largest, numbers = logits.max(1)  # NaN where there is one
+    return numbers.masked_fill(largest.isnan(), -1)
 
 
 class AccuracyMatrix(Metric):

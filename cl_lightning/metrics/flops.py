@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
+from torch._C import DispatchKey
 from torch.utils._python_dispatch import TorchDispatchMode  # where torch documents it
 from torch.utils.flop_counter import flop_registry  # the formulas of FlopCounterMode, whose tracking of modules costs ten times as much
 
@@ -34,12 +36,12 @@ class Flops(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         formula = flop_registry.get(func._overloadpacket)
-        if formula is None:
+        if formula is None and is_composite(func):
             with self:  # what is made of other operations counts as these
-                out = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if out is NotImplemented else out
+                return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
-        self.total += formula(*args, **kwargs, out_val=out)
+        if formula is not None:
+            self.total += formula(*args, **kwargs, out_val=out)
         return out
 
     def take(self) -> int:
@@ -54,6 +56,12 @@ class Flops(TorchDispatchMode):
     def __exit__(self, *error: Any) -> None:
         _open.pop()
         super().__exit__(*error)
+
+
+@cache
+def is_composite(func: Any) -> bool:
+    """Whether an operation is made of others."""
+    return func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
 
 
 @contextmanager
@@ -71,17 +79,25 @@ def uncounted(instead: int = 0) -> Iterator[None]:
 
 
 @contextmanager
-def once_a_shape(*key: object) -> Iterator[None]:
+def once_a_shape(*key: object, known: dict[tuple, int] | None = None) -> Iterator[None]:
     """Around one round of a loop whose rounds with equal ``key`` cost the same: the first is counted, the others add its number.
 
     Counting makes small operations several times as slow, so that long loops of the package's own are not watched throughout.
+    ``known`` is for keys that say all that a round's cost depends on: its numbers hold for other loops, too.
     """
     if not _open:
         yield
-    elif key in _open[-1].known:
-        with uncounted(instead=_open[-1].known[key]):
+        return
+    counter = _open[-1]
+    known, before = counter.known if known is None else known, counter.total
+    if key in known:
+        with uncounted(instead=known[key]):
             yield
     else:
-        counter, before = _open[-1], _open[-1].total
         yield
-        counter.known[key] = counter.total - before
+        known[key] = counter.total - before
+
+
+def counted() -> int:
+    """What the innermost counter has counted until now."""
+    return _open[-1].total if _open else 0

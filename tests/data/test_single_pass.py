@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from cl_lightning.data.streams import permuted
+from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
-from cl_lightning.learners import Finetune, Joint, Phase
+from cl_lightning.learners import Finetune, Joint, Needs, Phase
 from cl_lightning.protocol import ProtocolError
 from tests import toys
 from tests.commands import run
@@ -58,7 +59,29 @@ class Longer(Finetune):
         yield Phase(self.candidates(task), epochs=2)
 
 
-@pytest.mark.parametrize(("cls", "says"), [(Again, "a second phase of task 0"), (Longer, "2 epochs of 60 examples")])
+class Own(Finetune):
+    """Puts half of the task's examples into a split of its own."""
+
+    def learn(self, task):
+        yield Phase(self.candidates(task), train=Split(*task.train.gather(torch.arange(30))))
+
+
+class Twice(Finetune):
+    needs = Needs(past_data=True)
+
+    def learn(self, task):
+        yield Phase(self.candidates(task), train=Split.union([task.train, *(each.train for each in (*task.past, task))]))
+
+
+ASKS_MORE = [
+    (Again, "a second phase of task 0"),
+    (Longer, "2 epochs of 60 examples were asked for; a single pass lends 60, 1 times"),
+    (Own, "examples in a split of its own"),
+    (Twice, "1 epochs of 120 examples were asked for; a single pass lends 60, 1 times"),
+]
+
+
+@pytest.mark.parametrize(("cls", "says"), ASKS_MORE)
 def test_whoever_asks_for_more_is_told_that_there_is_one_pass(cls, says: str) -> None:
     with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.learn: {says}"):
         learn(cls(build=builder(stream()), head=stream().head), stream(), training(single_pass=True, max_epochs=1))

@@ -11,6 +11,7 @@ from cl_lightning.learners import EWC, Candidate, Finetune
 from cl_lightning.learners.fisher import fisher, linear_calls
 from cl_lightning.learners.gradients import gradient, trained
 from cl_lightning.metrics.costs import held_bytes
+from cl_lightning.metrics.flops import Flops
 from cl_lightning.randomness import seeded
 from tests import toys
 from tests.learners import by_hand
@@ -86,6 +87,47 @@ def test_the_square_of_the_mean_gradient_is_too_small_unless_all_examples_are_on
     assert measured(net, "batch_squared", x, y).sum() < 0.5 * measured(net, "empirical", x, y).sum()
     same_x, same_y = x[:1].expand(64, -1), y[:1].expand(64)
     assert torch.allclose(measured(net, "batch_squared", same_x, same_y), measured(net, "empirical", same_x, same_y), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["empirical", "exact"])
+def test_what_it_costs_is_counted_as_if_nothing_were_remembered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linear layers, with another one frozen each, more and fewer rows, deeper inputs, more outputs that are possible."""
+    x, y = data(40)
+    mask = torch.tensor([0.0, 0.0, 0.0, -torch.inf], dtype=torch.float64)
+
+    def frozen(layer: int) -> nn.Module:
+        net = network("mlp")
+        net[layer].requires_grad_(False)
+        return net
+
+    net, wide = network("mlp"), nn.Linear(8, 6).double().requires_grad_(False)
+    cases = [
+        (net, lambda part: net(x[part]).log_softmax(1), y),
+        (net, lambda part: net(x[part]).log_softmax(1), y[:30]),
+        (net, lambda part: (net(x[part]) + mask).log_softmax(1), y % 3),
+        (net, lambda part: net(wide(x[part].repeat(1, 2)[:, :8])).log_softmax(1), y),
+        *((other, lambda part, other=other: other(x[part]).log_softmax(1), y) for other in map(frozen, (0, 2, 4))),
+    ]
+
+    def cost(case: tuple) -> int:
+        with Flops() as flops:
+            fisher(*case, kind, at_once=15)
+        return flops.total
+
+    anew = []
+    for case in cases:
+        monkeypatch.setattr("cl_lightning.learners.fisher._known", {})
+        anew.append(cost(case))
+    assert len(set(anew)) >= 5
+    assert [cost(case) for case in cases + cases] == anew + anew
+
+
+def test_linear_layers_cost_what_they_cost_by_hand() -> None:
+    net, (x, y) = network("mlp"), data(40)
+    layers, first = 6 * 7 + 7 * 5 + 5 * 4, 6 * 7
+    with Flops() as flops:
+        measured(net, "empirical", x, y, at_once=15)
+    assert flops.total == 2 * (layers + 40 * (layers + layers - first + layers)), "one row more tells whether the layers are alone"
 
 
 def test_it_is_nowhere_negative_and_zero_into_dead_units() -> None:

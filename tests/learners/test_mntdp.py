@@ -27,6 +27,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.learners import MNTDP, Independent, NewHead
 from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.metrics.costs import published_memory
+from cl_lightning.metrics.flops import Flops
 from cl_lightning.randomness import rng
 from cl_lightning.store.records import Place
 from tests import toys
@@ -380,6 +381,20 @@ def test_features_of_many_paths_call_each_module_once() -> None:
     made = learner.library.features(x, trunks)
     assert sorted(calls) == sorted({number for trunk in trunks for number in trunk})
     assert all(torch.equal(made[trunk], learner.library(x, trunk)) for trunk in trunks)
+
+
+def test_of_modules_made_alike_one_is_watched_a_shape_and_all_count() -> None:
+    """The head takes as many features as the module before it, and makes fewer of them."""
+    learner, built = after_first_task("mlp")
+    learner.adopt(next(c for c in learner.paths_from([0], built[1]) if len(c.network.prefix) == 1), built[1])
+    modules, paths, watched = learner.library.modules_by_number, set(map(tuple, learner.library.paths)), []
+    for module in modules:
+        module.register_forward_hook(lambda *_: watched.append(torch._C._len_torch_dispatch_stack()))
+    with Flops() as flops:
+        for rows in (4, 4, 2):
+            learner.library.features(torch.rand(rows, 1, 28, 28), paths)
+    assert flops.total == 2 * 10 * (784 * 1000 + 2 * (1000 * 1000 + 1000 * 10))
+    assert watched == [1, 1, 1, 0, 0, *[0] * 5, 1, 1, 1, 0, 0]
 
 
 @given(n=st.integers(1, 30), k=st.integers(1, 7), seed=st.integers(0, 5))

@@ -47,6 +47,12 @@ def test_functions_count_as_modules_do() -> None:
     assert counted(lambda: x @ w) == counted(lambda: torch.addmm(torch.ones(3), x, w)) == 2 * 5 * 7 * 3
 
 
+def test_without_any_gradients_graph_it_is_the_same_number() -> None:
+    layer, x = nn.Linear(7, 3), torch.zeros(5, 7)
+    with torch.inference_mode():
+        assert counted(lambda: layer(x)) == 2 * 5 * 7 * 3, "a linear layer is made of other operations there"
+
+
 def test_counting_changes_no_bit() -> None:
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 3))
     x = torch.rand(5, 1, 6, 6)
