@@ -103,7 +103,7 @@ def test_as_a_real_process(argument: str, tmp_path: Path) -> None:
         ("+learner.build=3", "learner.build is not a key here"),
         ("+backbone.head=3", "backbone.head is not a key here. Did you mean heads?"),
         ("+nam=x", "nam is not a key here. Did you mean name?"),
-        ("+debug.fautl=x", "debug.fautl is not a key here. Did you mean fault?"),
+        ("+debug.tracebak=true", "debug.tracebak is not a key here. Did you mean traceback?"),
         ("~seed", "seed"),
         ("~figures", "figures is missing. It must be true or false"),
         ("~trainer.patience", "trainer.patience is missing. It must be a number of at least 1, or null"),

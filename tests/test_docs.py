@@ -6,7 +6,6 @@ Nothing is trained here. Tests elsewhere run the learners of the pages, and hold
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,11 @@ from hydra.core.override_parser.types import Override
 
 import cl_lightning
 from cl_lightning import config
+from cl_lightning.build import build_sources, check_targets
 from cl_lightning.data.__main__ import COMMANDS, configured
-from cl_lightning.experiment import build_sources, check_targets
 from cl_lightning.learners import Learner
 from cl_lightning.report.__main__ import main as report
+from cl_lightning.report.results import schema
 from cl_lightning.runs import conf_dir
 from tests import docs
 from tests.docs import PAGES, README, ROOT, Command
@@ -235,11 +235,11 @@ def test_an_oracle_that_is_listed_is_a_test_in_the_file_beside_it(line: str) -> 
 
 
 def test_every_learner_metric_and_rule_of_the_card_has_an_oracle() -> None:
-    schema = json.loads((Path(cl_lightning.__file__).parent / "report" / "results.schema.json").read_text())
-    rules = schema["properties"]["card"]["items"]["properties"]["rule"]["enum"]
+    parts = schema()["$defs"]
+    rules = parts["Finding"]["properties"]["rule"]["enum"]
     learners = [path.stem for path in (Path(conf_dir()) / "learner").glob("*.yaml")]
     assert not [name for name in learners if f"| `{name}` |" not in listed("Learners")]
-    assert not [name for name in schema["$defs"]["metrics"]["properties"] if f"`{name}`" not in listed("Metrics")]
+    assert not [name for name in parts["Metrics"]["properties"] if f"`{name}`" not in listed("Metrics")]
     assert not [rule for rule in rules if rule not in listed("Rules of the card")]
 
 

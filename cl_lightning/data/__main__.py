@@ -176,8 +176,8 @@ def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
     from rich.console import Console
     from rich.table import Table
 
+    from cl_lightning.build import build_stream
     from cl_lightning.data.resemblance import SURE, resemblance
-    from cl_lightning.experiment import build_stream
 
     stream = build_stream(configured(overrides))
     shown = Table("task", "name", "source", "classes", "train", "val", "test")

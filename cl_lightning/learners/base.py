@@ -194,7 +194,7 @@ class Learner(pl.LightningModule):
             if getattr(cls, name) is not getattr(Learner, name):
                 raise Refusal(
                     f"{cls.__name__} overrides {name}, which is the engine's: several candidates share a Lightning step.\n"
-                    "Override loss, logits, after_backward or after_step instead; the README lists all hooks."
+                    "Override loss, logits, after_backward or after_step instead; docs/learners.md lists all hooks."
                 )
 
     @property

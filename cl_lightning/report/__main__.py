@@ -31,8 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         if options.results:
-            for path in write_unfinished(options.folders):
-                print(f"Results: {path}")
+            written = write_unfinished(options.folders)
+            print(*(f"Results: {path}" for path in written), sep="\n")
             return 0
         groups = groups_in(options.folders)
         heads, rows = table(groups)

@@ -17,6 +17,7 @@ import torch
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import NotRequired, TypedDict
 
+from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import card_of
 from cl_lightning.metrics.accuracy_matrix import all_metrics
 from cl_lightning.metrics.learning_curve import learning_curve_area
@@ -64,7 +65,19 @@ class Needs(TypedDict):
 
 @strict
 class Finding(TypedDict):
-    rule: str
+    rule: Literal[
+        "cross-task resemblance",
+        "shared output head",
+        "no task label at test",
+        "no retraining on old tasks",
+        "more than two tasks",
+        "low memory",
+        "causality",
+        "constant update complexity",
+        "single pass",
+        "named data",
+        "own callbacks",
+    ]
     verdict: Literal["satisfied", "violated", "unknown"]
     evidence: str
 
@@ -325,10 +338,12 @@ def write_results(store: Store) -> Results:
     return results
 
 
-def write_unfinished(folders: Iterable[Path]) -> list[Path]:
+def write_unfinished(folders: Sequence[Path]) -> list[Path]:
     """Write results.json of all runs below the folders that have none; returns where."""
-    written = []
-    for folder in sorted({path.parent for top in folders for path in top.rglob("run.json")}):
+    written, known = [], sorted({path.parent for top in folders for path in top.rglob("run.json")})
+    if not known:
+        raise Refusal(f"No run (run.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like outputs/NAME.")
+    for folder in known:
         found = open_store(folder)
         if found is not None and not is_finished(folder):
             write_results(found[0])

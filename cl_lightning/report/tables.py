@@ -120,10 +120,10 @@ def path_table(results: Mapping[str, Any]) -> Table | None:
 
 
 def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The notes of a learner that tells its paths of modules, one a task; nothing of another. Until schema 4, MNTDP's said no kind."""
-    notes = results.get("notes", [])  # from schema 3 on
-    kind = "module_paths" if results["schema"] < 5 and "MNTDP" in results["config"]["learner"]["_target_"] else None
-    return notes if notes and all(note.get("kind", kind) == "module_paths" for note in notes) else []
+    """The notes of a learner that tells its paths of modules, one a task; nothing of another."""
+    notes, old = results.get("notes", []), results.get("schema", 0) < 5  # before, notes were told by their names
+    known = [note.get("kind") == "module_paths" or (old and {"path", "reused", "sources"} <= set(note)) for note in notes]
+    return notes if notes and all(known) else []
 
 
 def card_table(card: list[dict[str, str]]) -> Table:

@@ -108,8 +108,8 @@ def test_show_all_draws_what_is_here_and_says_what_is_not(own: list[str], tmp_pa
     assert Image.open(tmp_path / "all.png").height == 64 + 2 + 2
 
 
-def test_the_readmes_picture_is_small() -> None:
-    assert (Path(__file__).parents[2] / ".github" / "synthetic.png").stat().st_size < 300_000
+def test_the_picture_in_the_docs_is_small() -> None:
+    assert (Path(__file__).parents[2] / "docs" / "images" / "synthetic.png").stat().st_size < 300_000
 
 
 def test_check_counts_and_compares(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -154,5 +154,18 @@ def test_progress_shows_stream_task_candidates_accuracy_and_time_left_on_a_termi
     watched(terminal=True, cls=ScoredOtherwise, best="best score 2.500")
 
 
-def test_progress_is_silent_elsewhere() -> None:
-    assert watched(terminal=False) == ""
+def test_progress_is_a_line_a_task_elsewhere() -> None:
+    lines = watched(terminal=False).splitlines()
+    assert len(lines) == 1
+    assert re.fullmatch(r"1 of 3 tasks learned, mean test accuracy on them 0\.500, \d+:\d\d left", lines[0])
+
+
+def test_the_time_left_is_that_of_as_many_tasks_at_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("cl_lightning.engine.progress.monotonic", lambda: now[0])
+    console = Console(file=io.StringIO(), width=120)
+    display = ProgressDisplay(console)
+    display.on_stream_start("toy", 10, learned=4)  # a resumed run
+    now[0] += 60
+    display.on_evaluated(None, 6, [0.5] * 6 + [None] * 4)
+    assert console.file.getvalue() == "6 of 10 tasks learned, mean test accuracy on them 0.500, 2:00 left\n"
