@@ -8,7 +8,7 @@ from cl_lightning import termination
 def main() -> int:
     """The program, which hears SIGTERM and Ctrl-C before it imports anything that takes time."""
     termination.claim()
-    from cl_lightning.command import main as command
+    from cl_lightning.cli.command import main as command
 
     return command()
 

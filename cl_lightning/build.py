@@ -12,19 +12,19 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.checking import check, resolve_target
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
-from cl_lightning.runs import settled
+from cl_lightning.identity import settled
 
 if TYPE_CHECKING:
     import torch.nn as nn
 
-    from cl_lightning.data.sources import Sources
-    from cl_lightning.data.stream import Stream
+    from cl_lightning.data.sources.registry import Sources
+    from cl_lightning.data.streams.stream import Stream
     from cl_lightning.learners.base import Learner
 
 
 def check_targets(cfg: DictConfig) -> None:
     """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images are decoded."""
-    from cl_lightning.report.loggers import logger_of
+    from cl_lightning.loggers.base import logger_of
 
     learner_of(cfg)
     stream_of(cfg)
@@ -40,7 +40,7 @@ def build_stream(cfg: DictConfig) -> Stream:
 
 def stream_of(cfg: DictConfig) -> partial:
     """The recipe, waiting for images."""
-    from cl_lightning.data.show import Show
+    from cl_lightning.data.streams.show import Show
 
     keys: Any = OmegaConf.to_container(cfg.stream, resolve=True)
     shown = keys.get("show", {})
@@ -52,8 +52,8 @@ def stream_of(cfg: DictConfig) -> partial:
 
 def build_sources(cfg: DictConfig) -> Sources:
     """All data sets of the configuration, none of them opened yet."""
-    from cl_lightning.data.cache import Images, open_images
-    from cl_lightning.data.sources import Sources
+    from cl_lightning.data.sources.cache import Images, open_images
+    from cl_lightning.data.sources.registry import Sources
 
     def opened(name: str) -> Images:
         return open_images(name, resolve_target(cfg.data.sources[name], f"data.sources.{name}")(), cfg.cache)
@@ -112,7 +112,7 @@ def named_callbacks(cfg: DictConfig) -> list[str]:
 
 def build_callbacks(cfg: DictConfig) -> list:
     """The user's, and what keeps him informed."""
-    from cl_lightning.engine.progress import ProgressDisplay
+    from cl_lightning.callbacks.progress import ProgressDisplay
 
     own = [resolve_target(callback, f"trainer.callbacks[{i}]")() for i, callback in enumerate(cfg.trainer.callbacks)]
     return [*own, *([ProgressDisplay()] if cfg.progress else [])]

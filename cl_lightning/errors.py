@@ -6,8 +6,6 @@ import difflib
 import errno
 from collections.abc import Iterable
 
-LINES = 5
-
 
 class Refusal(Exception):
     """What was asked for cannot work. The message says what was asked, why it cannot work and what to do; no traceback, exit code 2."""
@@ -37,18 +35,3 @@ DISK = {
 def is_of_the_disk(error: BaseException) -> bool:
     """Whether the disk would not take what was written, whoever wrote it."""
     return isinstance(error, OSError) and error.errno in DISK
-
-
-def sentence(error: BaseException) -> str:
-    """At most five lines for what went wrong."""
-    if isinstance(error, Refusal):
-        text = str(error)
-    elif isinstance(error, OSError) and is_of_the_disk(error):
-        text = f"{error.filename or 'A file'} cannot be written: {DISK[error.errno or 0]}.\nThe same command then goes on where it was."
-    elif isinstance(error, OSError) and error.filename:
-        text = f"{error.filename}: {error.strerror}. Choose another folder with outputs= or cache=."
-    else:
-        words = (str(error).strip() or "no message").splitlines()
-        text = "\n".join([f"{type(error).__name__}: {words[0]}", *words[1:3]])
-        text += "\nThis comes from within. debug.traceback=true shows where; what was computed is kept, and the same command goes on."
-    return "\n".join(text.splitlines()[:LINES])

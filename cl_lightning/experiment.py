@@ -12,26 +12,27 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import termination
-from cl_lightning.boundary import task_record, witnessed
 from cl_lightning.build import build_callbacks, build_learner, build_stream, check_targets, device_of
 from cl_lightning.config import check_config
 from cl_lightning.data.lease import unsaved
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
+from cl_lightning.engine.boundary import task_record, witnessed
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
+from cl_lightning.loggers.base import opened_loggers
 from cl_lightning.protocol import Grants, running
 from cl_lightning.reference import reference
 from cl_lightning.report.figures import draw
-from cl_lightning.report.loggers import opened_loggers
 from cl_lightning.report.results import Results, finished_results, write_results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import NO_VALIDATION, begin, check_run, refuse_to_choose, restore, steps_until
-from cl_lightning.runs import changed, in_a_sweep, run_folder, versions
 from cl_lightning.selection.grid import taken_out
+from cl_lightning.selection.sweep import in_a_sweep
 from cl_lightning.store.folder import discard, held, is_writable, keep_newest, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
 

@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from cl_lightning.build import build_learner, builder, device_of
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import OPTIMIZER_KEYS, Training
 from cl_lightning.evaluation.evaluator import Evaluator

@@ -11,12 +11,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.build import named_callbacks
-from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
+from cl_lightning.identity import changed, environment, fingerprint, learner_name, relevant, versions
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
-from cl_lightning.runs import changed, environment, fingerprint, learner_name, relevant, sweeper_that_chooses, versions
+from cl_lightning.selection.sweep import sweeper_that_chooses
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import branch, go_back_to, learned_tasks, row_key, start_run, task_key
 from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord, mini_batches

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from cl_lightning.config import compose_config
-from cl_lightning.runs import fingerprint, run_folder
+from cl_lightning.identity import fingerprint, run_folder
 
 PLAIN = ("learner=finetune", "stream=split")  # what tests build on, whatever the program runs when told nothing
 SMALL = (

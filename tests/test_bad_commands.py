@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from cl_lightning.command import main
+from cl_lightning.cli.command import main
+from cl_lightning.cli.sentences import sentence
 from cl_lightning.config import key_paths
-from cl_lightning.errors import sentence
 from tests.commands import SMALL, configure
 
 LEAVES = key_paths(OmegaConf.to_container(configure()))

@@ -28,8 +28,8 @@ from cl_lightning.checking import (
     resolve_target,
     words_of,
 )
-from cl_lightning.data.streams import permuted, split
-from cl_lightning.data.synthetic import Digits
+from cl_lightning.data.sources.synthetic import Digits
+from cl_lightning.data.streams.recipes import permuted, split
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import AGEM, ER, EWC, GEM, MNTDP, Finetune, Independent, Joint, NewHead
 from tests.commands import run
@@ -252,7 +252,7 @@ def test_a_target_is_checked_when_it_is_imported_and_called_later() -> None:
     "bad", ["+learner.pollicy=1", "backbone.dropout=2", "stream.tasks=0", "stream.show.fit=x", "+selection.grid.foo=[1]"]
 )
 def test_nothing_is_made_for_a_learner_stream_or_network_that_cannot_be(bad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cl_lightning.data.cache.open_images", lambda *_: pytest.fail("images were decoded"))
+    monkeypatch.setattr("cl_lightning.data.sources.cache.open_images", lambda *_: pytest.fail("images were decoded"))
     with pytest.raises(Refusal):
         run(tmp_path, "learner=er", bad)
     assert not list(tmp_path.iterdir())
@@ -260,12 +260,12 @@ def test_nothing_is_made_for_a_learner_stream_or_network_that_cannot_be(bad: str
 
 @pytest.mark.parametrize("bad", ["trainer.lr=0", "trainer.momentum=0.9", "+trainer.lrr=1", "seed=-1", "+sed=1", "+debug.falt=x", "learner.name=a/b", "data.root=''", "+selection.gird={}"])  # fmt: skip
 def test_the_programs_own_keys_are_checked_before_torch_is_imported(bad: str) -> None:
-    code = f"import sys; from cl_lightning.command import main; assert main([{bad!r}]) == 2; assert 'torch' not in sys.modules"
+    code = f"import sys; from cl_lightning.cli.command import main; assert main([{bad!r}]) == 2; assert 'torch' not in sys.modules"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     assert bad.lstrip("+").partition("=")[0] in said.stderr
 
 
 def test_the_help_page_is_read_from_the_files_alone() -> None:
-    code = "import sys; from cl_lightning.command import main; main(['--help']); print(*{'torch', 'pydantic'} & set(sys.modules), file=sys.stderr)"
+    code = "import sys; from cl_lightning.cli.command import main; main(['--help']); print(*{'torch', 'pydantic'} & set(sys.modules), file=sys.stderr)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.strip() == ""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cl_lightning.report.help import GROUPS
-from cl_lightning.runs import conf_dir
+from cl_lightning.cli.help import GROUPS
+from cl_lightning.config import conf_dir
 from tests import docs
 from tests.commands import SMALL, command
 

@@ -12,12 +12,13 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.build import build_learner, build_stream
-from cl_lightning.data.streams import FIRST_TASKS, PERMUTED_TASKS
+from cl_lightning.cli.help import GROUPS, first_comment
+from cl_lightning.config import conf_dir
+from cl_lightning.data.streams.recipes import FIRST_TASKS, PERMUTED_TASKS
 from cl_lightning.data.task import HeadMode
 from cl_lightning.errors import Refusal
+from cl_lightning.identity import relevant
 from cl_lightning.randomness import seed_of
-from cl_lightning.report.help import GROUPS, first_comment
-from cl_lightning.runs import conf_dir, relevant
 from tests.commands import configure, run
 
 FILES = sorted(Path(conf_dir()).rglob("*.yaml"))

@@ -13,6 +13,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.build import build_learner
+from cl_lightning.config import conf_dir
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.phase_run import PhaseRun
@@ -22,7 +23,6 @@ from cl_lightning.learners import MNTDP, Finetune, Learner, NewHead
 from cl_lightning.learners.base import FINAL
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.protocol import LearnerError, ProtocolError
-from cl_lightning.runs import conf_dir
 from tests import toys
 from tests.commands import but_what_may_differ, configure, run
 from tests.dying import dying, in_a_child

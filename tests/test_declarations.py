@@ -16,12 +16,11 @@ from omegaconf import OmegaConf
 
 from cl_lightning.backbones.initialisers import INITIALISERS, Init
 from cl_lightning.checking import as_yaml, check_arguments, fits, keyword_parameters
-from cl_lightning.config import Data, Selection, Settings
-from cl_lightning.data.sequence import Listed
-from cl_lightning.data.show import Show
+from cl_lightning.config import Data, Selection, Settings, conf_dir
+from cl_lightning.data.streams.sequence import Listed
+from cl_lightning.data.streams.show import Show
 from cl_lightning.engine.settings import Training
 from cl_lightning.protocol import Grants
-from cl_lightning.runs import conf_dir
 from tests.commands import configure
 
 CONF = Path(conf_dir())

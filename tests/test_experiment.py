@@ -12,8 +12,8 @@ import torch
 
 from cl_lightning import experiment
 from cl_lightning.build import build_stream
-from cl_lightning.data.stream import Stream
-from cl_lightning.data.streams import split
+from cl_lightning.data.streams.recipes import split
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Independent, Phase
 from cl_lightning.report.results import schema
@@ -253,7 +253,7 @@ def test_resume_false_removes_no_folder_that_holds_no_run(tmp_path: Path) -> Non
 
 def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
     run(tmp_path)
-    monkeypatch.setattr("cl_lightning.runs.installed", lambda package: "1.0")
+    monkeypatch.setattr("cl_lightning.identity.installed", lambda package: "1.0")
     run(tmp_path)
     assert "(now 1.0)" in " ".join(capsys.readouterr().out.split())
 

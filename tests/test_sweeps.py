@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from cl_lightning.command import main
+from cl_lightning.cli.command import main
 from tests.commands import SMALL, command
 from tests.test_resume import hears_ctrl_c
 
@@ -84,7 +84,7 @@ def test_a_single_run_is_refused_by_its_sentence_alone(tmp_path: Path) -> None:
 def made_again_alone(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run's own command, without the sweep, finds the very run."""
     monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
-    monkeypatch.setattr("cl_lightning.sweeps.launch", lambda *_, **__: pytest.fail("a sweep"))
+    monkeypatch.setattr("cl_lightning.cli.sweeps.launch", lambda *_, **__: pytest.fail("a sweep"))
     runs = sorted(outputs.glob("*/*/*/results.json"))
     assert len(runs) == 2
     for path in runs:

@@ -16,10 +16,11 @@ import torch.nn as nn
 import yaml
 
 from cl_lightning.backbones import MLP
-from cl_lightning.data.cache import Images, Pool
+from cl_lightning.config import conf_dir
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.stream import Stream
-from cl_lightning.data.streams import permuted
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.recipes import permuted
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Split
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
@@ -27,7 +28,6 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Candidate, Finetune, Learner, Phase
 from cl_lightning.protocol import Grants
 from cl_lightning.report.results import standing
-from cl_lightning.runs import conf_dir
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import PhaseRecord
 

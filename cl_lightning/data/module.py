@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from cl_lightning.data.lease import Lease
-from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Batch, Block, Blocks, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import ProtocolError

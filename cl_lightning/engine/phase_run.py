@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cl_lightning.data.task import Blocks, Split, Task
+from cl_lightning.data.task import Block, Blocks, Split, Task
 from cl_lightning.engine.costs import Meter
+from cl_lightning.engine.optimizer import make_optimizer
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
@@ -102,6 +104,16 @@ class PhaseRun:
     def record(self, c: Candidate, s: Standing) -> CandidateRecord:
         accuracy, score = (s.accuracy, None) if self.phase.score is None else (None, s.accuracy)
         return CandidateRecord(c.name, c.hparams, accuracy, score, s.steps, s.steps if s.accuracy is None else s.step, s.diverged)
+
+    def train(self, learner: Learner, block: Block) -> None:
+        """One Lightning step."""
+        from cl_lightning.engine.training import train_block
+
+        train_block(learner, self, block)
+
+    def make_optimizer(self, device: torch.device) -> Optimizer:
+        self.optimizer = make_optimizer(self.candidates, self.settings, self.carried, device)
+        return self.optimizer
 
     def log(self, learner: Learner, metrics: dict[str, Any]) -> None:
         for logger in learner.loggers:

@@ -34,16 +34,7 @@ from cl_lightning.metrics.flops import Flops
 from cl_lightning.protocol import ProtocolError, running, training
 from cl_lightning.randomness import Key, seeded
 from cl_lightning.store.files import Store
-from cl_lightning.store.records import (
-    CandidateRecord,
-    InsideRecord,
-    OnceRecord,
-    PhaseRecord,
-    Place,
-    ProbeRecord,
-    ProbesRecord,
-    ShareRecord,
-)
+from cl_lightning.store.records import CandidateRecord, InsideRecord, OnceRecord, PhaseRecord, Place, ProbeRecord, ProbesRecord, ShareRecord
 
 INSIDE = "work/inside/phase"  # the record of Lightning's checkpoint inside a phase
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from cl_lightning.data.stream import Stream
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Split
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal

@@ -2,7 +2,6 @@
 
 from cl_lightning.learners.agem import AGEM
 from cl_lightning.learners.base import Candidate, Learner, Needs, Outcome, Phase, Phases, name_of
-from cl_lightning.learners.built import Built
 from cl_lightning.learners.er import ER
 from cl_lightning.learners.ewc import EWC
 from cl_lightning.learners.finetune import Finetune
@@ -12,7 +11,8 @@ from cl_lightning.learners.joint import Joint
 from cl_lightning.learners.mntdp import MNTDP
 from cl_lightning.learners.multimodal import Multimodal
 from cl_lightning.learners.new_head import NewHead
-from cl_lightning.learners.notes import ModulePaths
+from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.notes import ModulePaths
 
 __all__ = [
     "AGEM", "ER", "EWC", "GEM", "MNTDP", "Built", "Candidate", "Finetune", "Independent", "Joint", "Learner", "ModulePaths", "Multimodal",

@@ -9,8 +9,8 @@ import torch
 from cl_lightning.checking import Count
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
-from cl_lightning.learners.gradients import gradient, gradient_of, set_gradient
-from cl_lightning.learners.memory import last_of_each_task
+from cl_lightning.learners.parts.gradients import gradient, gradient_of, set_gradient
+from cl_lightning.learners.parts.memory import last_of_each_task
 
 
 class AGEM(Learner):

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -19,8 +19,7 @@ from cl_lightning.protocol import once
 from cl_lightning.randomness import seeded
 
 if TYPE_CHECKING:
-    from cl_lightning.engine.phase_run import PhaseRun
-    from cl_lightning.learners.notes import ModulePaths
+    from cl_lightning.learners.parts.notes import ModulePaths
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,18 @@ class Outcome:
 Phases = Generator[Phase, Outcome, Any]
 
 
+class InTraining(Protocol):
+    """A phase in training, as a learner knows it: the engine's ``PhaseRun``."""
+
+    candidates: list[Candidate]
+    step: int  # mini-batches taken
+
+    def train(self, learner: Learner, block: Any) -> None: ...
+    def make_optimizer(self, device: torch.device) -> torch.optim.Optimizer: ...
+    def state(self) -> dict: ...
+    def restore(self, state: dict) -> None: ...
+
+
 class Learner(pl.LightningModule):
     """Learns a stream, task after task.
 
@@ -106,7 +117,7 @@ class Learner(pl.LightningModule):
         if getattr(self.network, "needs_task", False):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
-        self.phase_run: PhaseRun | None = None  # what is being trained: the one attribute that is written from outside
+        self.phase_run: InTraining | None = None  # what is being trained: the one attribute that is written from outside
         self.of_base = frozenset(vars(self)) | {"of_base"}  # attributes that every learner has
 
     # ---- what papers are about -------------------------------------------------------------------------------
@@ -198,11 +209,11 @@ class Learner(pl.LightningModule):
                 )
 
     @property
-    def phase_run(self) -> PhaseRun | None:
+    def phase_run(self) -> InTraining | None:
         return self._phase_run
 
     @phase_run.setter
-    def phase_run(self, run: PhaseRun | None) -> None:
+    def phase_run(self, run: InTraining | None) -> None:
         """The networks in training become a part of the module, so that Lightning moves and checkpoints them."""
         self._phase_run = run
         self.networks_in_training = nn.ModuleList(c.network for c in run.candidates) if run else nn.ModuleList()
@@ -213,16 +224,10 @@ class Learner(pl.LightningModule):
         return super()._apply(fn, recurse)
 
     def training_step(self, block: Any, block_index: int) -> None:
-        from cl_lightning.engine.training import train_block
-
-        train_block(self, in_training(self), block)
+        in_training(self).train(self, block)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        from cl_lightning.engine.optimizer import make_optimizer
-
-        run = in_training(self)
-        run.optimizer = make_optimizer(run.candidates, run.settings, run.carried, self.device)
-        return run.optimizer
+        return in_training(self).make_optimizer(self.device)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         if self.phase_run is not None:
@@ -240,7 +245,7 @@ class Learner(pl.LightningModule):
         self.memory = state["memory"]
 
 
-def in_training(learner: Learner) -> PhaseRun:
+def in_training(learner: Learner) -> InTraining:
     if learner.phase_run is None:
         raise Refusal(f"{type(learner).__name__} is trained by a Trainer of yours. Train it with a run: see the README's first command.")
     return learner.phase_run

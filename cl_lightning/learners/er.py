@@ -9,7 +9,7 @@ import torch
 from cl_lightning.checking import Size
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Learner
-from cl_lightning.learners.memory import reservoir, ring_of_each_class
+from cl_lightning.learners.parts.memory import reservoir, ring_of_each_class
 from cl_lightning.randomness import rng
 
 

@@ -9,8 +9,8 @@ import torch
 from cl_lightning.checking import Count, NotNegative, Share
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
-from cl_lightning.learners.fisher import Labels, fisher
-from cl_lightning.learners.gradients import trained
+from cl_lightning.learners.parts.fisher import Labels, fisher
+from cl_lightning.learners.parts.gradients import trained
 
 
 class EWC(Learner):

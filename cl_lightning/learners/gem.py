@@ -12,8 +12,8 @@ from cl_lightning.checking import Count, NotNegative
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner
-from cl_lightning.learners.gradients import gradient, gradient_of, set_gradient
-from cl_lightning.learners.memory import last_of_each_task
+from cl_lightning.learners.parts.gradients import gradient, gradient_of, set_gradient
+from cl_lightning.learners.parts.memory import last_of_each_task
 
 PRECISIONS = {"32": torch.float32, "bf16": torch.bfloat16}
 

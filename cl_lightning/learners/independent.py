@@ -10,7 +10,7 @@ import torch.nn as nn
 
 from cl_lightning.data.task import Task
 from cl_lightning.learners.base import Candidate, Learner, Needs
-from cl_lightning.learners.built import Built
+from cl_lightning.learners.parts.built import Built
 
 
 class Independent(Learner):

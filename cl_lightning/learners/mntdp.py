@@ -13,9 +13,9 @@ from cl_lightning.checking import Count
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
-from cl_lightning.learners.modules import NewModules, Trie, own_network, widened
-from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
-from cl_lightning.learners.notes import ModulePaths
+from cl_lightning.learners.parts.modules import NewModules, Trie, own_network, widened
+from cl_lightning.learners.parts.neighbours import some_of_each_class, vote_accuracy
+from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.randomness import rng
 
 AT_ONCE = 125  # images whose features are computed together in the search: few enough for a processor's cache

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
+from cl_lightning.identity import REMARKS, learner_name, relevant, targets
 from cl_lightning.report.results import results_of
 from cl_lightning.report.tables import module_paths
-from cl_lightning.runs import REMARKS, learner_name, relevant, targets
 from cl_lightning.store.folder import open_store
 
 COLUMNS = {  # results, and their heads in a table

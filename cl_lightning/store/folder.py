@@ -17,13 +17,7 @@ from filelock import FileLock, Timeout
 
 from cl_lightning.errors import Refusal
 from cl_lightning.store.files import Store, adapter, content_of
-from cl_lightning.store.records import (
-    FORMAT,
-    RowRecord,
-    StartRecord,
-    StreamRecord,
-    TaskRecord,
-)
+from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord
 
 T = TypeVar("T")
 AFRESH = "Start afresh with resume=false."

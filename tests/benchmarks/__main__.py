@@ -26,9 +26,9 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Task
 from cl_lightning.engine.phases import InsideCheckpoints, Phases
 from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.identity import bf16_if_fast
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.protocol import Grants
-from cl_lightning.runs import bf16_if_fast
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
 from tests import toys

@@ -12,7 +12,7 @@ import torch
 
 from cl_lightning.backbones import MLP, Backbone, ResNet
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.show import PLAIN
+from cl_lightning.data.streams.show import PLAIN
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine.phases import Phases
 from cl_lightning.learners import Finetune, Phase

@@ -16,7 +16,7 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split, Task
 from cl_lightning.engine.phases import Phases
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Learner, Phase
-from cl_lightning.learners.fisher import fisher
+from cl_lightning.learners.parts.fisher import fisher
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
 from tests import toys

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cl_lightning.data.cache import open_images
-from cl_lightning.data.hub import ParquetImages
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.sequence import sequence
-from cl_lightning.data.show import Show
-from cl_lightning.data.synthetic import Digits, Objects
+from cl_lightning.data.sources.cache import open_images
+from cl_lightning.data.sources.hub import ParquetImages
+from cl_lightning.data.sources.synthetic import Digits, Objects
+from cl_lightning.data.streams.sequence import sequence
+from cl_lightning.data.streams.show import Show
 
 
 def seconds_to_decode(folder: Path, images: int) -> float:

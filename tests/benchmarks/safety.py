@@ -10,7 +10,7 @@ from typing import Any
 
 import torch  # noqa: F401  # its import is not the run's doing
 
-from cl_lightning.command import main
+from cl_lightning.cli.command import main
 from cl_lightning.data import copies, lease
 from cl_lightning.data.lease import Lease
 from cl_lightning.store.files import Store

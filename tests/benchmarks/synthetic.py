@@ -19,9 +19,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from cl_lightning.backbones import Backbone, ResNet
+from cl_lightning.config import conf_dir
 from cl_lightning.data.task import Head
 from cl_lightning.randomness import rng
-from cl_lightning.runs import conf_dir
 
 SIDE, WIDTH = 32, 16
 LEARNABLE = (0.60, 0.95)  # accuracy at 4000 images

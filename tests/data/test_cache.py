@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cl_lightning.data.cache import damage, open_images
+from cl_lightning.data.sources.cache import damage, open_images
 from cl_lightning.errors import Refusal
 
 
@@ -76,7 +76,7 @@ def entry_of(cache: Path) -> Path:
 def test_opening_again_reads_no_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Counted(tmp_path / "log")
     open_images("toy", source, tmp_path / "cache")
-    monkeypatch.setattr("cl_lightning.data.cache.zlib.crc32", lambda _: pytest.fail("bytes were compared"))
+    monkeypatch.setattr("cl_lightning.data.sources.cache.zlib.crc32", lambda _: pytest.fail("bytes were compared"))
     assert open_images("toy", source, tmp_path / "cache").train.x.max() == 7
 
 

@@ -11,10 +11,10 @@ import torch
 from omegaconf import OmegaConf
 
 from cl_lightning.build import build_stream
-from cl_lightning.data.cache import Images, Pool
-from cl_lightning.data.sequence import long, sequence
-from cl_lightning.data.show import Show
-from cl_lightning.data.stream import Stream
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.sequence import long, sequence
+from cl_lightning.data.streams.show import Show
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from tests.commands import configure
 

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from cl_lightning.data.__main__ import main
-from cl_lightning.data.cache import open_images
-from cl_lightning.data.hub import ParquetImages
+from cl_lightning.data.sources.cache import open_images
+from cl_lightning.data.sources.hub import ParquetImages
 
 SMALL = ("data=synthetic", "data.sources.mnist.train=400", "data.sources.mnist.test=100")
 
@@ -53,7 +53,7 @@ def test_list_shows_the_shape_of_what_is_cached(own: list[str], capsys: pytest.C
 
 
 def test_list_goes_on_behind_a_source_that_is_broken(own: list[str], capsys: pytest.CaptureFixture) -> None:
-    broken = "data.sources.own={_target_: cl_lightning.data.arrays.Arrays, file: nowhere.npz}"
+    broken = "data.sources.own={_target_: cl_lightning.data.sources.Arrays, file: nowhere.npz}"
     assert main(["list", *own, f"+{broken}"]) == 0
     said = capsys.readouterr().out
     assert "nowhere.npz is not there" in said
@@ -74,7 +74,7 @@ def test_show_draws_twelve_images_of_every_class(own: list[str], tmp_path: Path,
 def test_more_than_twenty_classes_take_more_pages(tmp_path: Path) -> None:
     np.savez(tmp_path / "many.npz", **{f"{split}_x": np.zeros((45, 4, 4), dtype=np.uint8) for split in ("train", "test")},
              **{f"{split}_y": np.arange(45) for split in ("train", "test")})  # fmt: skip
-    many = f"+data.sources.many={{_target_: cl_lightning.data.arrays.Arrays, file: {tmp_path / 'many.npz'}}}"
+    many = f"+data.sources.many={{_target_: cl_lightning.data.sources.Arrays, file: {tmp_path / 'many.npz'}}}"
     assert main(["show", "many", many, f"cache={tmp_path}", "--out", str(tmp_path / "sheet.png")]) == 0
     assert sorted(path.name for path in tmp_path.glob("sheet*.png")) == ["sheet-2.png", "sheet-3.png", "sheet.png"]
 
@@ -133,7 +133,7 @@ def test_check_without_names_leaves_out_what_is_not_here(own: list[str], capsys:
 
 
 def test_check_goes_on_behind_a_source_that_is_broken(own: list[str], capsys: pytest.CaptureFixture) -> None:
-    broken = "+data.sources.own={_target_: cl_lightning.data.arrays.Arrays, file: nowhere.npz}"
+    broken = "+data.sources.own={_target_: cl_lightning.data.sources.Arrays, file: nowhere.npz}"
     assert main(["check", "own", "usps", *own, broken]) == 2
     said = capsys.readouterr().out
     assert "own: WRONG. nowhere.npz is not there" in said
@@ -155,7 +155,7 @@ def test_check_finds_damage_in_the_cache(own: list[str], tmp_path: Path, capsys:
 
 
 def test_check_tells_of_a_count_that_a_generator_or_the_hub_should_have_met(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from cl_lightning.data.check import check_source
+    from cl_lightning.data.sources.check import check_source
 
     class Short:
         classes, train = ("a",), 3

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cl_lightning.checking import check_value
-from cl_lightning.data.cache import Images, Pool
-from cl_lightning.data.draws import Sizes
-from cl_lightning.data.sequence import long, sequence
-from cl_lightning.data.stream import Stream
-from cl_lightning.data.streams import permuted, rotated, split, two_tasks
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.draws import Sizes
+from cl_lightning.data.streams.recipes import permuted, rotated, split, two_tasks
+from cl_lightning.data.streams.sequence import long, sequence
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from tests import toys
 

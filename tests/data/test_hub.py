@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from cl_lightning.checking import resolve_target
-from cl_lightning.data.cache import open_images
-from cl_lightning.data.hub import ParquetImages
+from cl_lightning.data.sources.cache import open_images
+from cl_lightning.data.sources.hub import ParquetImages
 from cl_lightning.errors import Refusal
 from tests.commands import configure
 
@@ -47,8 +47,8 @@ def test_a_second_start_imports_no_datasets(toy: ParquetImages, tmp_path: Path) 
     open_images("toy", toy, tmp_path)
     code = f"""
 import sys
-from cl_lightning.data.cache import open_images
-from cl_lightning.data.hub import ParquetImages
+from cl_lightning.data.sources.cache import open_images
+from cl_lightning.data.sources.hub import ParquetImages
 open_images("toy", {toy!r}, {str(tmp_path)!r})
 assert not {{"datasets", "pyarrow", "PIL"}} & set(sys.modules), "decoding libraries were imported"
 """
@@ -80,7 +80,7 @@ def test_a_changed_file_is_another_identity(toy: ParquetImages, root: Path) -> N
 def test_colour_stays_in_three_channels(tmp_path: Path) -> None:
     from PIL import Image
 
-    from cl_lightning.data.sizes import as_bytes
+    from cl_lightning.data.sources.sizes import as_bytes
 
     picture = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
     assert torch.tensor(as_bytes(Image.fromarray(picture))).permute(1, 2, 0).equal(torch.from_numpy(picture))

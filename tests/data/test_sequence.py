@@ -7,11 +7,11 @@ from time import process_time
 import pytest
 import torch
 
-from cl_lightning.data.cache import Images
-from cl_lightning.data.sequence import COLOURS, sequence
-from cl_lightning.data.show import Show
-from cl_lightning.data.sources import Sources
-from cl_lightning.data.streams import permuted, split
+from cl_lightning.data.sources.cache import Images
+from cl_lightning.data.sources.registry import Sources
+from cl_lightning.data.streams.recipes import permuted, split
+from cl_lightning.data.streams.sequence import COLOURS, sequence
+from cl_lightning.data.streams.show import Show
 from cl_lightning.errors import Refusal
 from tests import toys
 
@@ -177,7 +177,7 @@ def test_a_stream_of_ones_own_without_the_decorator_is_told_apart_by_its_example
 def test_sources_of_several_shapes_need_a_shape_to_be_brought_to() -> None:
     from dataclasses import replace
 
-    from cl_lightning.data.cache import Pool
+    from cl_lightning.data.sources.cache import Pool
 
     one = SOURCES["one"]
     wide = replace(

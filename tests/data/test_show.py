@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cl_lightning.checking import check
-from cl_lightning.data.cache import Images, Pool
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.show import Show, formed, recoloured, statistics
-from cl_lightning.data.streams import permuted, split
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.recipes import permuted, split
+from cl_lightning.data.streams.show import Show, formed, recoloured, statistics
 from cl_lightning.data.task import Block, Blocks
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune

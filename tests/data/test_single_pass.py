@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cl_lightning.data.streams import permuted
+from cl_lightning.data.streams.recipes import permuted
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Joint, Needs, Phase

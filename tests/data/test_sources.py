@@ -13,13 +13,13 @@ import yaml
 from PIL import Image
 
 from cl_lightning.checking import resolve_target
-from cl_lightning.data.arrays import Arrays
-from cl_lightning.data.cache import open_images
-from cl_lightning.data.folder import ImageFolder
-from cl_lightning.data.hub import ParquetImages
-from cl_lightning.data.sizes import all_fit, fit
+from cl_lightning.config import conf_dir
+from cl_lightning.data.sources.arrays import Arrays
+from cl_lightning.data.sources.cache import open_images
+from cl_lightning.data.sources.folder import ImageFolder
+from cl_lightning.data.sources.hub import ParquetImages
+from cl_lightning.data.sources.sizes import all_fit, fit
 from cl_lightning.errors import Refusal
-from cl_lightning.runs import conf_dir
 from tests.commands import configure
 from tests.conftest import REAL_DATA
 

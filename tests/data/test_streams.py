@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cl_lightning.data.cache import Images, Pool
-from cl_lightning.data.stream import Stream
-from cl_lightning.data.streams import permuted, rotated, split, turned
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.recipes import permuted, rotated, split, turned
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from tests import toys
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.data.cache import Images, open_images
-from cl_lightning.data.synthetic import Digits
+from cl_lightning.data.sources.cache import Images, open_images
+from cl_lightning.data.sources.synthetic import Digits
 
 
 @pytest.fixture(scope="module")

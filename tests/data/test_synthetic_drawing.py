@@ -7,8 +7,8 @@ import colorsys
 import pytest
 import torch
 
-from cl_lightning.data.synthetic.digits import imbalanced
-from cl_lightning.data.synthetic.drawing import (
+from cl_lightning.data.sources.synthetic.digits import imbalanced
+from cl_lightning.data.sources.synthetic.drawing import (
     Draws,
     box,
     colours,
@@ -24,7 +24,7 @@ from cl_lightning.data.synthetic.drawing import (
     window,
     without,
 )
-from cl_lightning.data.synthetic.textures import PATTERNS, seen
+from cl_lightning.data.sources.synthetic.textures import PATTERNS, seen
 from cl_lightning.randomness import rng
 
 x, y = plane()

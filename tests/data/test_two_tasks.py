@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from cl_lightning.checking import check_value
-from cl_lightning.data.cache import Images, Pool
-from cl_lightning.data.stream import Stream
-from cl_lightning.data.streams import FIRST_TASKS, two_tasks
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.recipes import FIRST_TASKS, two_tasks
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.callbacks import StreamCallback
+from cl_lightning.callbacks.base import StreamCallback
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine import hooks, scoring
 from cl_lightning.learners import Candidate, Finetune, Phase
@@ -362,8 +362,8 @@ def test_weights_of_candidates_are_in_lightnings_own_checkpoint(tmp_path: Path) 
 
 
 def mnist_like(n: int = 120):
-    from cl_lightning.data.cache import Images, Pool
-    from cl_lightning.data.streams import permuted
+    from cl_lightning.data.sources.cache import Images, Pool
+    from cl_lightning.data.streams.recipes import permuted
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 255, (n, 1, 28, 28), generator=generator, dtype=torch.uint8)
@@ -527,7 +527,7 @@ def test_task_hooks_see_networks_in_evaluation_mode(patience) -> None:
 
 
 def test_head_masks_are_there_in_task_hooks() -> None:
-    from cl_lightning.data.streams import split
+    from cl_lightning.data.streams.recipes import split
 
     class Masked(Finetune):
         def on_task_end(self, task):

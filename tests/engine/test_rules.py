@@ -13,8 +13,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.data.cache import Images
-from cl_lightning.data.streams import split
+from cl_lightning.data.sources.cache import Images
+from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine.phases import best_of
 from cl_lightning.learners import Candidate, Finetune, Phase

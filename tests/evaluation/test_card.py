@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cl_lightning.callbacks import StreamCallback
+from cl_lightning.callbacks.base import StreamCallback
 from cl_lightning.data.copies import copies_in
-from cl_lightning.data.resemblance import resemblance
+from cl_lightning.data.streams.resemblance import resemblance
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import Finding, Lesson, Setting, card
@@ -228,7 +228,7 @@ def test_resemblance_is_a_function_of_the_stream_and_needs_two_tasks() -> None:
 
 @pytest.mark.parametrize("degrees", [0.0, 90.0, 180.0])
 def test_a_turn_that_loses_no_pixel_is_no_permutation(degrees: float) -> None:
-    from cl_lightning.data.streams import rotated
+    from cl_lightning.data.streams.recipes import rotated
 
     s = rotated(toys.images(), seed=0, tasks=2, n_train=60, n_val=40, n_test=None, angles=[45.0, degrees])
     assert not any(s.recipe(index).permuted for index in range(2))

@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cl_lightning.data.show import Show
-from cl_lightning.data.stream import Stream
-from cl_lightning.data.streams import split
+from cl_lightning.data.streams.recipes import split
+from cl_lightning.data.streams.show import Show
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation import evaluator as module

@@ -10,8 +10,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from cl_lightning import experiment
-from cl_lightning.data.cache import Images, Pool
-from cl_lightning.data.streams import split
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.recipes import split
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune
 from cl_lightning.report.compare import groups_in

@@ -15,8 +15,8 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from cl_lightning.data.stream import Stream
-from cl_lightning.data.streams import split
+from cl_lightning.data.streams.recipes import split
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Split
 from cl_lightning.learners import Learner
 from cl_lightning.randomness import rng, seeded

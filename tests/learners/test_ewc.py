@@ -8,8 +8,8 @@ import torch.nn as nn
 
 from cl_lightning.data.task import Batch, Split
 from cl_lightning.learners import EWC, Candidate, Finetune
-from cl_lightning.learners.fisher import fisher, linear_calls
-from cl_lightning.learners.gradients import gradient, trained
+from cl_lightning.learners.parts.fisher import fisher, linear_calls
+from cl_lightning.learners.parts.gradients import gradient, trained
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.metrics.flops import Flops
 from cl_lightning.randomness import seeded
@@ -116,7 +116,7 @@ def test_what_it_costs_is_counted_as_if_nothing_were_remembered(kind: str, monke
 
     anew = []
     for case in cases:
-        monkeypatch.setattr("cl_lightning.learners.fisher._known", {})
+        monkeypatch.setattr("cl_lightning.learners.parts.fisher._known", {})
         anew.append(cost(case))
     assert len(set(anew)) >= 5
     assert [cost(case) for case in cases + cases] == anew + anew

@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.data.streams import split
+from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.task import Blocks
 from cl_lightning.learners import Finetune
 from tests import toys

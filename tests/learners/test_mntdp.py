@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cl_lightning.backbones import MLP, AlexNet, ResNet
-from cl_lightning.data.cache import Images, Pool
-from cl_lightning.data.sequence import sequence
-from cl_lightning.data.show import Show
-from cl_lightning.data.stream import Stream
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.sequence import sequence
+from cl_lightning.data.streams.show import Show
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine import scoring
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.phases import share_key
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import MNTDP, Independent, NewHead
-from cl_lightning.learners.neighbours import some_of_each_class, vote_accuracy
+from cl_lightning.learners.parts.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.metrics.costs import published_memory
 from cl_lightning.metrics.flops import Flops
 from cl_lightning.randomness import rng

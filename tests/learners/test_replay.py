@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cl_lightning.data.streams import split
+from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.learners import ER
-from cl_lightning.learners.memory import reservoir, ring_of_each_class
+from cl_lightning.learners.parts.memory import reservoir, ring_of_each_class
 from cl_lightning.randomness import rng
 from tests import toys
 from tests.learners import by_hand

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cl_lightning.identity import learner_name, relevant
 from cl_lightning.report.__main__ import main
 from cl_lightning.report.compare import COLUMNS, Group, gain, groups_in, papers, published, settings_of, table
 from cl_lightning.report.notes import notes
 from cl_lightning.report.results import metrics_of
-from cl_lightning.runs import learner_name, relevant
 from tests.commands import command, configure, run
 
 
@@ -116,14 +116,17 @@ def test_a_measure_that_some_seed_lacks_is_left_out(tmp_path: Path) -> None:
 
 
 def test_of_the_data_the_kind_is_told_and_what_is_said_of_each_source_but_for_places_and_remarks() -> None:
-    drawn, hub = {"_target_": "cl_lightning.data.synthetic.Digits", "seed": 3}, {"_target_": "cl_lightning.data.hub.ParquetImages"}
+    drawn, hub = (
+        {"_target_": "cl_lightning.data.sources.synthetic.Digits", "seed": 3},
+        {"_target_": "cl_lightning.data.sources.ParquetImages"},
+    )
     assert settings_of({"data": {"sources": {"x": drawn}}}) == {
         "data": "synthetic",
-        "data.sources.x._target_": "cl_lightning.data.synthetic.Digits",
+        "data.sources.x._target_": "cl_lightning.data.sources.synthetic.Digits",
         "data.sources.x.seed": 3,
     }
     told = settings_of({"data": {"sources": {"y": {**hub, "root": "/a", "licence": "b", "folder": "c"}}}})
-    assert told == {"data": "real", "data.sources.y._target_": "cl_lightning.data.hub.ParquetImages", "data.sources.y.folder": "c"}
+    assert told == {"data": "real", "data.sources.y._target_": "cl_lightning.data.sources.ParquetImages", "data.sources.y.folder": "c"}
 
 
 def test_no_run_no_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -150,8 +153,8 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
 def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> None:
     import yaml
 
+    from cl_lightning.config import conf_dir
     from cl_lightning.report import compare
-    from cl_lightning.runs import conf_dir
 
     for paper in yaml.safe_load((Path(compare.__file__).parent / "published.yaml").read_text()):
         assert (Path(conf_dir()) / "experiment" / f"{paper['experiment']}.yaml").is_file()

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from cl_lightning.report.loggers import CSVLogger, opened_loggers
+from cl_lightning.loggers import CSVLogger
+from cl_lightning.loggers.base import opened_loggers
 from tests.commands import SMALL, configure, run
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cl_lightning.engine.progress import ProgressDisplay
+from cl_lightning.callbacks.progress import ProgressDisplay
 from cl_lightning.learners import Phase
 from cl_lightning.report.results import metrics_of
 from cl_lightning.report.tables import show
@@ -162,7 +162,7 @@ def test_progress_is_a_line_a_task_elsewhere() -> None:
 
 def test_the_time_left_is_that_of_as_many_tasks_at_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("cl_lightning.engine.progress.monotonic", lambda: now[0])
+    monkeypatch.setattr("cl_lightning.callbacks.progress.monotonic", lambda: now[0])
     console = Console(file=io.StringIO(), width=120)
     display = ProgressDisplay(console)
     display.on_stream_start("toy", 10, learned=4)  # a resumed run

@@ -1,0 +1,94 @@
+"""The command line: Hydra's, with errors that are sentences."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import NoReturn
+from unittest.mock import patch
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cl_lightning import termination
+from cl_lightning.cli.sentences import explained, sentence
+from cl_lightning.cli.sweeps import Job, failures, own_command, told
+from cl_lightning.config import conf_dir
+from cl_lightning.errors import Refusal
+from cl_lightning.selection.sweep import in_a_sweep
+
+
+@hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
+def run_config(cfg: DictConfig) -> float | None:
+    """A job of Hydra's."""
+    try:
+        from cl_lightning.config import check_config
+
+        check_config(cfg)  # before torch is imported
+        from cl_lightning.experiment import run
+
+        return run(cfg, own_command())
+    except Exception as error:
+        termination.exit_if_requested()  # what was interrupted may fail in any way
+        if OmegaConf.select(cfg, "debug.traceback") is True:
+            traceback.print_exc()
+        said = sentence(explained(error) if isinstance(error, OmegaConfBaseException) else error)
+        print(said, file=sys.stderr)
+        if in_a_sweep():
+            raise Refusal(said) from None
+        raise SystemExit(2) from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code."""
+    if arguments is None:
+        warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+        arguments = sys.argv[1:]
+    arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))  # argparse wants it before all others
+    if {"--help", "-h"} & set(arguments):
+        from cl_lightning.cli.help import help_page
+
+        print(help_page(arguments))
+        return 0
+    hydras = (
+        patch.object(sys, "argv", [sys.argv[0], *arguments]),
+        patch.dict(os.environ, HYDRA_FULL_ERROR="1"),
+        patch.object(argparse.ArgumentParser, "error", refuse),
+    )
+    with hydras[0], hydras[1], hydras[2], termination.handled(), told() as jobs:
+        code = ended(jobs, "debug.traceback=true" in arguments)
+    for line in failures(jobs):
+        print(line, file=sys.stderr)
+    return code or 2 * any(job.failure for job in jobs)
+
+
+def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
+    """The exit code of Hydra's part, which tells of its jobs."""
+    try:
+        return exit_code(jobs, with_traceback)
+    except SystemExit as end:
+        if end.code in termination.EXIT_CODES:
+            print("Interrupted. The same command goes on where it was.", file=sys.stderr)
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+
+
+def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
+    try:
+        run_config()
+    except Exception as error:
+        termination.exit_if_requested()
+        if with_traceback:
+            traceback.print_exc()
+        print(sentence(error if jobs else explained(error)), file=sys.stderr)  # no job: Hydra could not make a configuration
+        return 2
+    return 0
+
+
+def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """In place of argparse's page of usage."""
+    raise Refusal(f"The command line cannot be read: {message}\nArguments are group=choice or key=value; see --help.")

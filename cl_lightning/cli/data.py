@@ -1,0 +1,214 @@
+"""``python -m cl_lightning.data list``: which data sets there are, what is in them, and whether they are what they should be."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from omegaconf import DictConfig
+
+from cl_lightning.cli.sentences import sentence
+from cl_lightning.config import conf_dir
+from cl_lightning.errors import Refusal, nearest
+
+DESCRIPTION = """The data sets of this program.
+
+  list                      what there is: classes, images, licence, where it comes from; decodes nothing
+  show NAME                 draw a contact sheet, a row of images a class, into NAME.png
+  show NAME NAME ...        a row of images each, into sheet.png; show all: of all that is on this machine
+  check [NAME ...]          count, compare, and look for copies; without names, all that is on this machine
+  describe [KEY=VALUE ...]  the tasks of a stream (stream=rotated), and how much they look like each other
+
+Which sources, and from where, is configured as for a run: data=real data.root=FOLDER cache=FOLDER data.sources.mnist.side=32
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = Parser(
+        "python -m cl_lightning.data",
+        "python -m cl_lightning.data list|show|check|describe [NAME ...] [KEY=VALUE ...] [--out FILE]",
+        DESCRIPTION,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("command", choices=COMMANDS, help=argparse.SUPPRESS)
+    parser.add_argument("names", nargs="*", metavar="NAME or KEY=VALUE", help="sources, and the configuration's keys")
+    parser.add_argument("--out", type=Path, help="file of the contact sheet (default: NAME.png, sheet.png)")
+    try:
+        options = parser.parse_intermixed_args(arguments)
+        names = [name for name in options.names if "=" not in name]
+        return COMMANDS[options.command](names, [name for name in options.names if "=" in name], options.out)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        print(sentence(error), file=sys.stderr)
+        return 2
+
+
+class Parser(argparse.ArgumentParser):
+    """Its errors are sentences."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Refusal(f"The command line cannot be read: {message}\nSee python -m cl_lightning.data --help.")
+
+
+def configured(overrides: list[str]) -> DictConfig:
+    """The configuration that a run with these arguments has, all its sources checked."""
+    from cl_lightning.checking import resolve_target
+    from cl_lightning.cli.sentences import explained
+    from cl_lightning.config import check_config, compose_config
+
+    try:
+        cfg = compose_config(*overrides)
+        check_config(cfg)
+    except Exception as error:
+        raise explained(error) from error
+    for name, source in cfg.data.sources.items():
+        resolve_target(source, f"data.sources.{name}")
+    return cfg
+
+
+def source_of(cfg: DictConfig, name: str) -> Any:
+    from cl_lightning.checking import resolve_target
+
+    if name not in cfg.data.sources:
+        raise Refusal(f"There is no source {name!r} here.{nearest(name, cfg.data.sources)} (data=real has others than data=synthetic.)")
+    return resolve_target(cfg.data.sources[name], f"data.sources.{name}")()
+
+
+def list_sources(names: list[str], overrides: list[str], out: Path | None) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    chosen = any(override.startswith("data=") for override in overrides)
+    choices = [[]] if chosen else [[f"data={path.stem}"] for path in sorted((Path(conf_dir()) / "data").glob("*.yaml"))]
+    configurations = [configured([*choice, *overrides]) for choice in choices]
+    for name in names:
+        if not any(name in cfg.data.sources for cfg in configurations):
+            source_of(configurations[0], name)  # says what there is
+    shown = Table("name", "classes", "train", "test", "shape", "cached", "licence", "from", "read from the Hub here")
+    for cfg in configurations:
+        for name in [name for name in names or cfg.data.sources if name in cfg.data.sources]:
+            try:
+                shown.add_row(name, *row(name, source_of(cfg, name), cfg.cache))
+            except Refusal as refusal:
+                shown.add_row(name, "?", "?", "?", "?", "no", "", str(refusal).splitlines()[0])
+        shown.add_section()
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    return 0
+
+
+def row(name: str, source: Any, cache: str) -> list[str]:
+    """What can be said of a source without decoding it."""
+    from cl_lightning.data.sources.cache import entry, is_complete, shape_in
+
+    folder = entry(name, source, cache)
+    cached = is_complete(folder)
+    counts = source.numbers() if hasattr(source, "numbers") else {split: getattr(source, split, None) for split in ("train", "test")}
+    tried = getattr(source, "tried", None)
+    return [
+        str(len(source.classes)),
+        *(str(counts.get(split) or "?") for split in ("train", "test")),
+        "x".join(map(str, shape_in(folder))) if cached else "?",
+        "yes" if cached else "no",
+        getattr(source, "licence", None) or "",
+        source.origin() if hasattr(source, "origin") else "drawn here",
+        "" if tried is None else "yes" if tried else "no",
+    ]
+
+
+def show(names: list[str], overrides: list[str], out: Path | None) -> int:
+    from cl_lightning.data.sources.cache import open_images
+    from cl_lightning.data.sources.sheet import write_sheets
+
+    if not names:
+        raise Refusal("show draws nothing without a name. Name one source or several, or all: python -m cl_lightning.data show mnist.")
+    cfg = configured(overrides)
+    if names == ["all"] or len(names) > 1:
+        return show_several(names, cfg, out or Path("sheet.png"))
+    images = open_images(names[0], source_of(cfg, names[0]), cfg.cache)
+    for file in write_sheets(images, out or Path(f"{names[0]}.png")):
+        print(f"written: {file}")
+    return 0
+
+
+def show_several(names: list[str], cfg: DictConfig, out: Path) -> int:
+    """Of a set that is drawn on this machine a few images are, so that none of them waits for half a million."""
+    from cl_lightning.data.sources.cache import open_images
+    from cl_lightning.data.sources.sheet import few_of, write_overview
+    from cl_lightning.data.sources.synthetic.drawing import Drawn
+
+    everything = names == ["all"]
+    sources = {name: source_of(cfg, name) for name in (cfg.data.sources if everything else names)}
+    if everything:
+        absent = [name for name, source in sources.items() if not at_hand(name, source, cfg.cache)]
+        print(*(f"{name}: not on this machine ({sources.pop(name).origin()})" for name in absent), sep="\n", end="\n" * bool(absent))
+    if not sources:
+        raise Refusal("show all draws what is on this machine, and no source is. Set CL_LIGHTNING_DATA or data.root, or name a source.")
+    images = [few_of(name, s) if isinstance(s, Drawn) else open_images(name, s, cfg.cache) for name, s in sources.items()]
+    print(f"written: {write_overview(images, out)}")
+    return 0
+
+
+def check(names: list[str], overrides: list[str], out: Path | None) -> int:
+    from cl_lightning.data.sources.check import check_source
+
+    cfg, wrong = configured(overrides), False
+    for name in names or cfg.data.sources:
+        try:
+            source = source_of(cfg, name)
+            if not names and not at_hand(name, source, cfg.cache):
+                print(f"{name}: not on this machine ({source.origin()})")
+                continue
+            findings = check_source(name, source, cfg.cache)
+        except Refusal as refusal:
+            print(f"{name}: WRONG. {refusal}")
+            wrong = True
+            continue
+        print(f"{name}: {'WRONG. ' + '; '.join(findings.wrong) if findings.wrong else 'ok'}", *findings.notes, sep="\n  ")
+        wrong = wrong or bool(findings.wrong)
+    return 2 if wrong else 0
+
+
+def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
+    """The stream of a run with these arguments; a small network is trained to say how alike its tasks are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from cl_lightning.build import build_stream
+    from cl_lightning.data.streams.resemblance import SURE, resemblance
+
+    stream = build_stream(configured(overrides))
+    shown = Table("task", "name", "source", "classes", "train", "val", "test")
+    for index, task in enumerate(stream.describe()):
+        sizes = (str(task[key]) for key in ("n_train", "n_val", "n_test"))
+        shown.add_row(str(index), task["name"], task["source"], str(len(task["classes"])), *sizes)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    alike = resemblance(stream)
+    if alike is not None:
+        print(
+            f"A network trained on earlier tasks gives {alike.sure:.1%} of the images of task {alike.task} an old class with probability "
+            f"{SURE} or more (mean entropy {alike.entropy:.2f} nats){': their pixels are permuted' * alike.permuted}."
+        )
+    return 0
+
+
+def at_hand(name: str, source: Any, cache: str) -> bool:
+    """It can be opened without a network."""
+    from cl_lightning.data.sources.cache import entry, is_complete
+
+    return getattr(source, "is_here", lambda: True)() or is_complete(entry(name, source, cache))
+
+
+COMMANDS: dict[str, Callable[[list[str], list[str], Path | None], int]] = {
+    "list": list_sources,
+    "show": show,
+    "check": check,
+    "describe": describe,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

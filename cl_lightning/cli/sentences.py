@@ -1,0 +1,43 @@
+"""What the program says when something went wrong: at most five lines."""
+
+from __future__ import annotations
+
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cl_lightning.config import compose_config, key_paths
+from cl_lightning.errors import DISK, Refusal, is_of_the_disk, nearest
+
+LINES = 5
+
+
+def sentence(error: BaseException) -> str:
+    """At most five lines for what went wrong."""
+    if isinstance(error, Refusal):
+        text = str(error)
+    elif isinstance(error, OSError) and is_of_the_disk(error):
+        text = f"{error.filename or 'A file'} cannot be written: {DISK[error.errno or 0]}.\nThe same command then goes on where it was."
+    elif isinstance(error, OSError) and error.filename:
+        text = f"{error.filename}: {error.strerror}. Choose another folder with outputs= or cache=."
+    else:
+        words = (str(error).strip() or "no message").splitlines()
+        text = "\n".join([f"{type(error).__name__}: {words[0]}", *words[1:3]])
+        text += "\nThis comes from within. debug.traceback=true shows where; what was computed is kept, and the same command goes on."
+    return "\n".join(text.splitlines()[:LINES])
+
+
+def explained(error: Exception) -> Exception:
+    """Hydra's errors in words that say what to do."""
+    words = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        return Refusal(f"{group or 'config'}={choice} is not there.{nearest(choice, error.options or [])}")
+    if isinstance(error, ConfigCompositionException) and words[0].startswith("Could not override"):
+        key, known = words[0].split("'")[1], key_paths(OmegaConf.to_container(compose_config()))
+        if key in known:
+            return Refusal(f"{key} has no such key inside. Add it with a plus, as in +stream.held_out.mnist=10.")
+        return Refusal(f"{key} is not a key.{nearest(key, known)}\nSee them all with --cfg job; a new one is added with +{key}=...")
+    if isinstance(error, HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError):
+        return Refusal(f"The command line makes no configuration: {words[0]}\nArguments are group=choice or key=value; see --help.")
+    return error

@@ -1,0 +1,230 @@
+"""Decoded images, kept on disk and mapped into memory.
+
+A source is decoded once for all runs of a machine: into a folder named by what its pixels depend on, under a file
+lock, renamed into place when complete. Later starts map the files and decode nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import warnings
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from cl_lightning.data.sources.sizes import all_fit
+from cl_lightning.errors import Refusal
+
+SPLITS = ("train", "test")
+ARRAYS = tuple(f"{split}_{part}" for split in SPLITS for part in "xy")
+
+
+class Source(Protocol):
+    """Where images come from. ``decode`` gives bytes ``{train,test}_x`` (n, channels, height, width) and ``{train,test}_y`` (n,).
+
+    A source with a ``side`` may give a list of images (channels, height, width) of several sizes: all become side x side.
+    """
+
+    classes: tuple[str, ...]
+
+    def identity(self) -> dict: ...
+    def decode(self) -> Mapping[str, torch.Tensor | Sequence[torch.Tensor]]: ...
+
+
+class Pool:
+    """All images of one split of a source: x (n, channels, height, width) bytes, y (n,) class numbers."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.x, self.y = x, y
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of one image."""
+        return self.x.shape[1:]
+
+    @cached_property
+    def by_class(self) -> dict[int, torch.Tensor]:
+        """The rows of each class that has any, in their own order."""
+        order = self.y.argsort(stable=True)
+        present, counts = self.y.unique(return_counts=True)
+        return dict(zip(present.tolist(), order.split(counts.tolist())))
+
+
+@dataclass(frozen=True)
+class Images:
+    """A source as it lies in the cache. ``digest`` is a hash of every pixel and label; a label of -1 is in no class."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Pool
+    test: Pool
+    digest: str
+    substitute: Substitute | None = None  # where it stands in for another
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.train.shape
+        return channels, height, width
+
+    @property
+    def source(self) -> str:
+        """Where the pixels are from, whatever the stream calls it."""
+        return self.substitute.source if self.substitute else self.name
+
+    def counts(self) -> torch.Tensor:
+        """(classes,) Training images of each class."""
+        return torch.tensor([len(self.train.by_class.get(c, ())) for c in range(len(self.classes))])
+
+    def only(self, classes: Sequence[int]) -> Images:
+        """Some of the classes, numbered by their place in the list. Pixels are shared, not copied."""
+        if list(classes) == list(range(len(self.classes))):
+            return self
+        number = torch.full((len(self.classes) + 1,), -1)  # the last one is -1 itself
+        number[list(classes)] = torch.arange(len(classes))
+        pools = [Pool(pool.x, number[pool.y]) for pool in (self.train, self.test)]
+        digest = hashlib.sha256(f"{self.digest} {list(classes)}".encode()).hexdigest()
+        return replace(self, classes=tuple(self.classes[c] for c in classes), train=pools[0], test=pools[1], digest=digest)
+
+    def number(self, name: str | int) -> int:
+        """The number of a class by its name; of a stand-in, by the name of the class in its place in the source asked for."""
+        names = self.substitute.classes if self.substitute and self.substitute.classes else self.classes
+        number = names.index(name) if name in names else name
+        if isinstance(number, int) and 0 <= number < len(self.classes):
+            return number
+        if number != name:
+            raise Refusal(f"{self.source} stands in for {self.name} with {len(self.classes)} classes: there is none for {name!r}.")
+        raise Refusal(f"{self.name} has no class {name!r}; it has {', '.join(self.classes[:20])}{', ...' * (len(self.classes) > 20)}.")
+
+
+@dataclass(frozen=True)
+class Substitute:
+    """What stands in for a source under its name."""
+
+    source: str  # where the pixels are really from
+    classes: tuple[str, ...]  # of the source that it stands in for, by number
+
+
+def open_images(name: str, source: Source, cache: str | Path) -> Images:
+    """The images of ``source``, decoded now if they never were."""
+    folder = entry(name, source, cache)
+    if not is_complete(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not is_complete(folder):
+                write(folder, source)
+    try:
+        meta, arrays = read(folder)
+    except (OSError, ValueError, KeyError):
+        warnings.warn(f"{folder} is damaged: its images are made again.", stacklevel=2)
+        with FileLock(f"{folder}.lock"):
+            write(folder, source)
+        meta, arrays = read(folder)
+    pools = {split: Pool(arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS}
+    return Images(name, tuple(meta["classes"]), pools["train"], pools["test"], meta["digest"])
+
+
+def entry(name: str, source: Source, cache: str | Path) -> Path:
+    """The folder in which the decoded images of ``source`` lie, or will."""
+    identity = json.dumps(identity_of(source), sort_keys=True)
+    return Path(cache).expanduser() / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+def is_complete(folder: Path) -> bool:
+    return (folder / "meta.json").is_file()
+
+
+def shape_in(folder: Path) -> tuple[int, ...]:
+    """Of the images of an entry: (channels, height, width)."""
+    return np.load(folder / "train_x.npy", mmap_mode="r").shape[1:]
+
+
+def identity_of(source: Source) -> dict:
+    side = getattr(source, "side", None)
+    return source.identity() | ({} if side is None else {"side": side})
+
+
+def read(folder: Path) -> tuple[dict, dict[str, torch.Tensor]]:
+    """Map the files of an entry. A file that is as old and as long as when it was written is taken as it is; of any other every byte
+    is compared: damage done by a program is noticed, and opening 200 MB takes milliseconds. ``damage`` compares all bytes."""
+    meta, arrays = json.loads((folder / "meta.json").read_text()), {}
+    for key in ARRAYS:
+        array = np.load(folder / f"{key}.npy", mmap_mode="c")  # "c": writes stay private
+        if stamp(folder / f"{key}.npy") != meta.get("stamps", {}).get(key) and zlib.crc32(array.data) != meta["checksums"][key]:
+            raise ValueError(f"{key} has changed")
+        arrays[key] = torch.from_numpy(array)
+    return meta, arrays
+
+
+def stamp(file: Path) -> list[int]:
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with an entry of the cache, every byte compared; None where nothing is."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        arrays = {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in ARRAYS}
+        changed = [key for key in ARRAYS if zlib.crc32(arrays[key].data) != meta["checksums"][key]]
+        if changed:
+            return f"{' and '.join(changed)} changed since they were written"
+        return None if digest_of(arrays) == meta["digest"] else "its digest is another than the one it was written with"
+    except (OSError, ValueError, KeyError) as reason:
+        return f"it cannot be read: {reason}"
+
+
+def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """A hash of every pixel and label."""
+    digest = hashlib.sha256()
+    for key in ARRAYS:
+        digest.update(f"{key}{arrays[key].dtype}{arrays[key].shape}".encode())
+        digest.update(arrays[key].data)
+    return digest.hexdigest()
+
+
+def write(folder: Path, source: Source) -> None:
+    """Decode into a neighbouring folder and rename it: whoever sees the name sees all of it."""
+    building = folder.with_name(folder.name + ".building")
+    shutil.rmtree(building, ignore_errors=True)  # left by a process that was killed; the lock says it is ours
+    building.mkdir()
+    try:
+        arrays, checksums, stamps = decoded(source), {}, {}
+        for key in ARRAYS:
+            checksums[key] = zlib.crc32(arrays[key].data)
+            np.save(building / f"{key}.npy", arrays[key])
+            stamps[key] = stamp(building / f"{key}.npy")
+        about = {"identity": identity_of(source), "classes": list(source.classes), "digest": digest_of(arrays)}
+        (building / "meta.json").write_text(json.dumps(about | {"checksums": checksums, "stamps": stamps}, indent=1))
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    building.replace(folder)
+
+
+def decoded(source: Source) -> dict[str, np.ndarray]:
+    """What the source gives, images of several sizes brought to one."""
+    side, arrays = getattr(source, "side", None), {}
+    for key, value in source.decode().items():
+        if not isinstance(value, torch.Tensor):
+            value = same_size(value, side, type(source).__name__)
+        arrays[key] = value.contiguous().numpy()
+    return arrays
+
+
+def same_size(images: Sequence[torch.Tensor], side: int | None, who: str) -> torch.Tensor:
+    if side is not None:
+        return all_fit(images, side)
+    shapes = {tuple(image.shape) for image in images}
+    if len(shapes) == 1:
+        return torch.stack(list(images))
+    raise Refusal(f"{who} gives images of {len(shapes)} different shapes and has no side to bring them to. Give it one, as in side=32.")

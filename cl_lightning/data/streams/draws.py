@@ -1,0 +1,153 @@
+"""Which images of a source are drawn for a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.errors import Refusal
+from cl_lightning.randomness import rng
+
+Shortage = Literal["error", "shrink"]
+Part = Annotated[float, Field(gt=0, le=1)]  # something of all there is
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Row numbers in a source's training pool (train and val, which never meet) and in its test pool."""
+
+    train: torch.Tensor
+    val: torch.Tensor
+    test: torch.Tensor
+    asked: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many examples a task gets, over all its classes. None: all that are left."""
+
+    n_train: int | None
+    n_val: int
+    n_test: int | None
+    balanced: bool = False  # as many of each class
+    on_shortage: Shortage = "error"  # shrink: take what there is, and say so in the results
+    held_out: int | None = None  # images a class that only validation draws from, the same for all tasks and seeds; None: no such pool
+    test_per_class: int | None = None  # at most so many, where n_test is None
+    asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
+    test_share: Part | None = None  # this part of each class's test images: keeps the proportions of classes and of tasks
+
+    def __post_init__(self) -> None:
+        if self.test_share is not None and self.n_test is not None:
+            raise Refusal(
+                f"{self.asked_by.format('n_test')}={self.n_test} is a number of test examples, and stream.test_share={self.test_share} a "
+                "part of those there are: a task cannot have both. Set one of them to null."
+            )
+        if not self.balanced and (self.held_out is not None or self.test_per_class is not None):
+            raise Refusal("stream.held_out and stream.test_per_class are numbers a class. Set stream.balanced=true, or leave both at null.")
+
+    def draw(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
+        """Rows of ``classes``; class after class, each in the pool's order, if as many of each are drawn."""
+        if self.balanced:
+            return self.by_class(images, classes, key)
+        shrink = self.on_shortage == "shrink"
+        asked: dict[str, int] = {}
+        train, test = of_classes(images.train, classes), of_classes(images.test, classes)
+        n_train, n_val, n_test = self.n_train, self.n_val, self.n_test
+        if shrink and n_train is not None and n_train + n_val > len(train):
+            asked |= {"n_train": n_train, "n_val": n_val}
+            n_val = n_val * len(train) // (n_train + n_val)
+            n_train = len(train) - n_val
+        if shrink and n_test is not None and n_test > len(test):
+            asked["n_test"], n_test = n_test, len(test)
+        wanted = n_val + (n_train if n_train is not None else 1)
+        if wanted > len(train):
+            raise Refusal(
+                f"A task needs {wanted} training and validation examples, but only {len(train)} are there. "
+                "Lower stream.n_train or stream.n_val, or set stream.on_shortage=shrink."
+            )
+        shuffled = train[torch.randperm(len(train), generator=rng(*key("train")))]
+        if self.test_share is not None:
+            own = {c: of_classes(images.test, [c]) for c in classes}
+            orders = {c: torch.randperm(len(rows), generator=rng(*key("test"), c)) for c, rows in own.items()}
+            drawn = torch.cat([rows[orders[c][: self.tested(len(rows))]] for c, rows in own.items()]).sort().values
+        elif n_test is None:
+            drawn = test
+        elif n_test <= len(test):
+            drawn = test[torch.randperm(len(test), generator=rng(*key("test")))[:n_test]]
+        else:
+            raise Refusal(f"stream.n_test={n_test} must lie between 1 and the {len(test)} examples there are (null: all).")
+        return Draw(shuffled[n_val:][:n_train], shuffled[:n_val], drawn, asked)
+
+    def by_class(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
+        totals = {"n_train": self.n_train, "n_val": self.n_val, "n_test": self.n_test}
+        each = {name: a_class(self.asked_by.format(name), total, len(classes)) for name, total in totals.items()}
+        parts: dict[str, list[torch.Tensor]] = {name: [] for name in totals}
+        for c in classes:
+            train, val = self.pools(images, c, each["n_train"], each["n_val"] or 0, key)
+            if not len(train):
+                raise Refusal(
+                    f"Class {c} ({images.classes[c]}) of {images.name} has {len(val)} images: with {each['n_val']} for validation none are "
+                    f"left to train on. Lower {self.asked_by.format('n_val')}."
+                )
+            for name, rows in (("n_train", train), ("n_val", val), ("n_test", of_classes(images.test, [c]))):
+                wanted = each[name]
+                if name == "n_test" and wanted is None:
+                    wanted = self.tested(len(rows))
+                if wanted is not None and wanted > len(rows) and self.on_shortage == "error":
+                    raise Refusal(
+                        f"A task needs {wanted} examples of class {c} ({images.classes[c]}) of {images.name} for {name}, but {len(rows)} "
+                        f"are there. Lower {self.asked_by.format(name)}, or set stream.on_shortage=shrink."
+                    )
+                order = torch.randperm(len(rows), generator=rng(*key(name.removeprefix("n_")), c))
+                parts[name].append(rows[order[:wanted].sort().values])
+        drawn = {name: torch.cat(rows) for name, rows in parts.items()}
+        asked = {name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total}
+        return Draw(drawn["n_train"], drawn["n_val"], drawn["n_test"], asked)
+
+    def tested(self, there: int) -> int:
+        """How many of a class's test images a task gets that asks for no number of them: the share of what may be taken, at least one."""
+        most = there if self.test_per_class is None else min(self.test_per_class, there)
+        return most if self.test_share is None else max(1, round(self.test_share * most))
+
+    def pools(
+        self, images: Images, c: int, n_train: int | None, n_val: int, key: Callable[[str], tuple]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows of a class that training draws from, and those that validation draws from."""
+        rows = of_classes(images.train, [c])
+        if self.held_out is None:
+            short = self.on_shortage == "shrink" and n_train is not None and n_train + n_val > len(rows)
+            count, generator = n_val * len(rows) // (n_train + n_val) if short and n_train else min(n_val, len(rows)), rng(*key("pools"), c)
+        else:
+            most = 2 * len(rows) // 5  # small classes keep more for training
+            count, generator = min(self.held_out, most), rng("held out", images.name, c)
+        shuffled = rows[torch.randperm(len(rows), generator=generator)]
+        return shuffled[count:].sort().values, shuffled[:count].sort().values
+
+
+def a_class(name: str, total: int | None, classes: int) -> int | None:
+    """A class's part of what is drawn for all."""
+    if total is not None and total % classes:
+        raise Refusal(f"{total} examples cannot be shared equally by {classes} classes ({name}). Choose a multiple of {classes}.")
+    return None if total is None else total // classes
+
+
+def of_classes(pool: Pool, classes: Sequence[int]) -> torch.Tensor:
+    """The rows of some classes, in their own order."""
+    rows = [pool.by_class[c] for c in classes if c in pool.by_class]
+    return torch.cat([torch.empty(0, dtype=torch.int64), *rows]).sort().values
+
+
+def none_empty(images: Images, classes: Sequence[int]) -> None:
+    """Every class has something to learn from and to be tested on."""
+    for split, pool in (("training", images.train), ("test", images.test)):
+        for number in classes:
+            if number not in pool.by_class:
+                raise Refusal(
+                    f"Class {number} ({images.classes[number]}) of {images.name} has no {split} images. Leave it out with "
+                    "stream.class_order, or complete the data set."
+                )

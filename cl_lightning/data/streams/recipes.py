@@ -1,0 +1,268 @@
+"""Recipes for streams of one source: permuted, rotated, split.
+
+Everything drawn here depends on the stream's arguments and seed alone: not on the learner, not on global state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+
+from cl_lightning.checking import Count, Fulfils, Size, Text
+from cl_lightning.data.sources.cache import Images
+from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty
+from cl_lightning.data.streams.given import given, given_whole
+from cl_lightning.data.streams.show import PLAIN, Show
+from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
+from cl_lightning.data.task import Head, HeadMode
+from cl_lightning.errors import Refusal
+from cl_lightning.randomness import rng
+
+Order = Literal["native", "frequency", "random"] | Sequence[Size]
+
+
+@recipe
+def permuted(
+    images: Images,
+    seed: Size,
+    tasks: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: HeadMode = "domain",
+    first_identity: bool = False,
+    permutations: Text | None = None,
+    order: Text | None = None,
+    balanced: bool = False,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
+    show: Show = PLAIN,
+) -> Stream:
+    """All classes under one fixed permutation of the pixels a task; every task draws its own examples (Goodfellow et al. 2014).
+
+    ``permutations`` (tasks x pixels; position i gets pixel p[i]) and ``order`` (tasks x examples, rows of the training set) are files.
+    """
+    pixels = math.prod(shape_of(show, images))
+    fixed = given_whole("permutations", permutations, pixels, tasks, pixels) if permutations else None
+    if fixed is not None and any(len(row.unique()) < pixels for row in fixed):
+        raise Refusal(f"stream.permutations={permutations} has a row that is no permutation: some of its {pixels} pixels come twice.")
+
+    def source_pixels(index: int) -> torch.Tensor | None:
+        if fixed is not None:
+            return fixed[index]
+        return None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(seed, "permuted", index, "permutation"))
+
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    name = "permutation {}".format
+    return transformed("permuted", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=True, order=order)
+
+
+@recipe
+def rotated(
+    images: Images,
+    seed: Size,
+    tasks: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: HeadMode = "domain",
+    degrees: float = 180.0,
+    angles: Text | Sequence[float] | None = None,
+    order: Text | None = None,
+    balanced: bool = False,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
+    show: Show = PLAIN,
+) -> Stream:
+    """All classes turned by one fixed angle a task, drawn uniformly from the task's own part of 0 to ``degrees`` (Lopez-Paz and
+    Ranzato 2017): counter-clockwise about the centre, nearest pixel, black where nothing comes.
+
+    ``angles`` (tasks) is a file or a list; ``order`` as in ``permuted``.
+    """
+    fixed: list[float] = []
+    if angles is not None:
+        if not isinstance(angles, str) and len(angles) != tasks:
+            raise Refusal(f"stream.angles={angles} must be {tasks} numbers, one a task, or a file.")
+        fixed = given("angles", angles, tasks).tolist() if isinstance(angles, str) else list(angles)
+
+    def turn(index: int) -> float:
+        part = (torch.tensor([index]) + torch.rand(1, generator=rng(seed, "rotated", index, "angle"))) / tasks
+        return fixed[index] if fixed else (part * degrees).item()
+
+    def name(index: int) -> str:
+        return f"rotation by {turn(index):.2f} degrees"
+
+    def source_pixels(index: int) -> torch.Tensor:
+        return turned(shape_of(show, images), turn(index))
+
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    return transformed("rotated", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=False, order=order)
+
+
+def turned(shape: tuple[int, int, int], degrees: float) -> torch.Tensor:
+    """Where each pixel of a turned image comes from, over all channels; -1 where from outside."""
+    channels, height, width = shape
+    numbers = Image.fromarray(np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width))
+    one = torch.from_numpy(np.array(numbers.rotate(degrees, Image.Resampling.NEAREST), dtype=np.int64)).flatten() - 1
+    return torch.cat([torch.where(one < 0, one, one + c * height * width) for c in range(channels)])
+
+
+def transformed(
+    kind: str,
+    images: Images,
+    seed: int,
+    tasks: int,
+    sizes: Sizes,
+    head: HeadMode,
+    show: Show,
+    name: Callable[[int], str],
+    source_pixels: Callable[[int], torch.Tensor | None],
+    permutes: bool,
+    order: str | None = None,
+) -> Stream:
+    """Tasks that share all classes and differ in where pixels come from: each is permuted (``permutes``) or turned. Under ``multi_*``
+    heads each has outputs of its own."""
+    classes, apart = range(len(images.classes)), head in ("multi_test", "multi_train_test")
+    owned = tuple(tuple(c + apart * index * len(classes) for c in classes) for index in range(tasks))
+    none_empty(images, classes)
+    fixed = given_whole("order", order, len(images.train.y), tasks, sizes.n_train) if order else None
+    if fixed is not None and any(len(row.unique()) < len(row) for row in fixed):
+        raise Refusal(f"stream.order={order} shows an example twice in one task. Name each row once; trainer.max_epochs repeats them.")
+    if fixed is not None and sizes.n_val:
+        raise Refusal("stream.order gives the training examples, so there are none for validation. Set stream.n_val=0.")
+
+    @lru_cache(RECIPES_KEPT)
+    def a_task(index: int) -> Recipe:
+        drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
+        train, val = (drawn.train, drawn.val) if fixed is None else (fixed[index], drawn.val[:0])
+        outputs, pixels = torch.tensor(owned[index]), source_pixels(index)
+        permuted = permutes and pixels is not None
+        return Recipe(name(index), images.classes, train, val, drawn.test, outputs, pixels, asked=drawn.asked, permuted=permuted)
+
+    return Stream(kind, (images,), Head(head, owned[-1][-1] + 1, owned), a_task, seed, show)
+
+
+@recipe
+def split(
+    images: Images,
+    seed: Size,
+    tasks: Count,
+    classes_per_task: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: HeadMode,
+    class_order: Order = "native",
+    balanced: bool = False,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
+    show: Show = PLAIN,
+) -> Stream:
+    """Disjoint groups of classes. In a ``domain`` stream every task has outputs 0, 1, ..."""
+    order = ordered(images, class_order, seed)
+    if tasks * classes_per_task > len(order):
+        raise Refusal(
+            f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but {len(order)} of {images.name} are "
+            "at hand. Lower stream.tasks or stream.classes_per_task."
+        )
+    groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
+    return grouped("split", images, seed, groups, Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share), head, show)
+
+
+FIRST_TASKS = {
+    "D5-5a": (0, 1, 2, 3, 4),
+    "D5-5b": (0, 2, 4, 6, 8),
+    "D5-5c": (3, 4, 6, 8, 9),
+    "D5-5d": (0, 2, 5, 6, 7),
+    "D5-5e": (0, 1, 3, 4, 5),
+    "D5-5f": (0, 3, 4, 8, 9),
+    "D5-5g": (0, 5, 6, 7, 8),
+    "D5-5h": (0, 2, 3, 6, 8),
+    "D9-1a": (0, 1, 2, 3, 4, 5, 6, 7, 8),
+    "D9-1b": (1, 2, 3, 4, 5, 6, 7, 8, 9),
+    "D9-1c": (0, 2, 3, 4, 5, 6, 7, 8, 9),
+}
+PERMUTED_TASKS = "DP10-10"
+KINDS = (*FIRST_TASKS, PERMUTED_TASKS)
+Kind = Annotated[str, Fulfils(lambda kind: kind in KINDS, f"one of {', '.join(KINDS)}")]
+
+
+@recipe
+def two_tasks(
+    images: Images,
+    seed: Size,
+    kind: Kind,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: HeadMode = "single",
+    class_order: Order = "native",
+    first_identity: bool = True,
+    balanced: bool = False,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
+    show: Show = PLAIN,
+) -> Stream:
+    """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
+
+    D5-5a to h and D9-1a to c part the classes; in DP10-10 both tasks have all ten, the second (and, unless ``first_identity``,
+    as the text of 2018 has it, the first) under a permutation of the pixels. Of sources with more classes the first ten of
+    ``class_order`` are taken: ``frequency`` is the papers' order for EMNIST, notMNIST and Fruits-360.
+    """
+    order = ordered(images, class_order, seed)[:10]
+    if len(order) < 10:
+        raise Refusal(f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose another stream.source.")
+    ten, sizes = images.only(order), Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    if kind != PERMUTED_TASKS:
+        first = FIRST_TASKS[kind]
+        return grouped(kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show)
+
+    def source_pixels(index: int) -> torch.Tensor | None:
+        pixels = math.prod(shape_of(show, images))
+        return None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
+
+    return transformed(kind, ten, seed, 2, sizes, head, show, lambda i: f"permutation {i}", source_pixels, permutes=True)
+
+
+def grouped(name: str, images: Images, seed: int, groups: Sequence[Sequence[int]], sizes: Sizes, head: HeadMode, show: Show) -> Stream:
+    """A task a group of classes; no class is in two."""
+    none_empty(images, [c for group in groups for c in group])
+    domain = head == "domain"
+    if domain and len({len(group) for group in groups}) > 1:
+        raise Refusal("stream.head=domain shares outputs, but these tasks have different numbers of classes. Use stream.head=single.")
+    owned = tuple(tuple(range(len(group))) if domain else tuple(group) for group in groups)
+
+    @lru_cache(RECIPES_KEPT)
+    def a_task(index: int) -> Recipe:
+        group = list(groups[index])
+        drawn = sizes.draw(images, group, lambda purpose: (seed, "split", tuple(group), purpose))
+        outputs = torch.full((len(images.classes),), -1)
+        outputs[group] = torch.tensor(owned[index])
+        names = tuple(images.classes[c] for c in group)
+        return Recipe(f"classes {' '.join(names)}", names, drawn.train, drawn.val, drawn.test, outputs, asked=drawn.asked)
+
+    return Stream(name, (images,), Head(head, len(groups[0]) if domain else len(images.classes), owned), a_task, seed, show)
+
+
+def ordered(images: Images, class_order: Order, seed: int) -> list[int]:
+    """Class numbers in the order in which tasks take them: the source's own, by number of training images, by chance, or as given."""
+    known = range(len(images.classes))
+    if class_order == "native":
+        return list(known)
+    if class_order == "frequency":
+        counts = images.counts().tolist()
+        return sorted(known, key=lambda c: -counts[c])
+    if class_order == "random":
+        return torch.randperm(len(known), generator=rng(seed, "class order")).tolist()
+    if len(set(class_order)) != len(class_order) or not set(class_order) <= set(known):
+        raise Refusal(
+            f"stream.class_order={class_order} must be native, frequency, random, or name classes 0 to {len(known) - 1} of {images.name}, "
+            "each at most once."
+        )
+    return list(class_order)

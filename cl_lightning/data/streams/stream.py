@@ -1,0 +1,222 @@
+"""A stream: ordered tasks, each a recipe until it is opened. Pixels are made then, and not before."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import torch
+
+from cl_lightning.data.lease import Lease
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.show import PLAIN, Show, formed, recoloured, statistics
+from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.protocol import not_for_learners
+from cl_lightning.randomness import rng
+
+DRAWS = 1  # a change of what streams draw for the same arguments changes this number, and with it every fingerprint
+FILES = ("permutations", "angles", "order")  # arguments that may name files
+LATER = ("test_share",)  # arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay
+RECIPES_KEPT = 32  # recipes are made again when needed: a long stream holds few
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One task before its pixels are made. Rows are row numbers in the source's pools; train and val rows never meet."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: torch.Tensor
+    val: torch.Tensor
+    test: torch.Tensor
+    outputs: torch.Tensor  # (source classes,): the output number of each, -1 where it is not in the task
+    pixels: torch.Tensor | None = None  # of all channels, flattened: which pixel of the source comes here; -1: none, black
+    images: Images | None = None  # None: the stream's first source
+    colour: tuple[int, int, int] | None = None  # of the background
+    asked: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
+    permuted: bool = False  # whether ``pixels`` are the task's own permutation, and not, say, a rotation
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Ordered tasks of one source or several."""
+
+    name: str
+    sources: tuple[Images, ...]
+    head: Head
+    make: Callable[[int], Recipe]
+    seed: int
+    show: Show = PLAIN
+    made_of: tuple = ()  # the recipe function and its arguments
+    _statistics: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.head.owned)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width of what a network gets."""
+        return shape_of(self.show, self.sources[0])
+
+    def recipe(self, index: int) -> Recipe:
+        return self.make(index)
+
+    def images(self, recipe: Recipe) -> Images:
+        return recipe.images or self.sources[0]
+
+    # ---- examples --------------------------------------------------------------------------------------------
+
+    def task(self, index: int, past: tuple[Task, ...] = (), lease: Lease | None = None) -> Task:
+        """A task with its training and validation examples: for the data module, which lends them."""
+        not_for_learners("training", index)
+        recipe = self.recipe(index)
+        train = self.split(index, self.images(recipe).train, recipe.train, lease)
+        val = self.validation(index, lease)
+        return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val, past)
+
+    def validation(self, index: int, lease: Lease | None = None) -> Split | None:
+        """A task's validation examples, if it has any: for the data module, which lends them, and for the evaluator."""
+        not_for_learners("validation", index)
+        recipe = self.recipe(index)
+        val = self.split(index, self.images(recipe).train, recipe.val, lease, self.show.val_copies)
+        return val if len(val) else None
+
+    def closed(self, index: int) -> Task:
+        """A task without examples: what is left of it when its data are closed."""
+        nothing = Split(torch.empty(0, *self.shape), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+        recipe = self.recipe(index)
+        return Task(index, len(self), recipe.name, recipe.classes, self.head, nothing)
+
+    def test(self, index: int) -> Split:
+        """The test examples of a task: for the evaluator, and for nobody else."""
+        not_for_learners("test", index)
+        recipe = self.recipe(index)
+        return self.split(index, self.images(recipe).test, recipe.test)
+
+    def split(self, index: int, pool: Pool, rows: torch.Tensor, lease: Lease | None = None, copies: int = 0) -> Split:
+        """Examples of a task, each image followed by its augmented copies if there are to be any."""
+        recipe = self.recipe(index)
+        x, y = self.plain(recipe, pool.x.index_select(0, rows)), recipe.outputs[pool.y[rows]]
+        if self.show.normalise and rows is recipe.train:
+            self._statistics[index] = statistics(x)
+        x = self.normalised(index, x)
+        if copies and len(x):
+            made = [self.show.augmented(x, self.black(index)[None], rng(self.seed, self.name, index, "copy", i)) for i in range(copies)]
+            x, y = torch.stack([x, *made], 1).flatten(0, 1), y.repeat_interleave(copies + 1)
+        return Split(x, y, torch.full((len(y),), index), lease)
+
+    def plain(self, recipe: Recipe, x: torch.Tensor) -> torch.Tensor:
+        """Bytes of the source as the task's images, in ``show.values``, but not normalised."""
+        x = formed(x, self.shape, self.show.fit).float().div_(255)
+        if recipe.pixels is not None:
+            flat = x.flatten(1)[:, recipe.pixels.clamp(min=0)]
+            flat[:, recipe.pixels < 0] = 0
+            x = flat.reshape(x.shape)
+        if recipe.colour is not None:
+            x = recoloured(x, recipe.colour)
+        low, high = self.show.values
+        return x if (low, high) == (0, 1) else x.mul_(high - low).add_(low)
+
+    def normalised(self, index: int, x: torch.Tensor) -> torch.Tensor:
+        if not self.show.normalise:
+            return x
+        mean, deviation = self.statistics(index)
+        return x.sub_(mean[:, None, None]).div_(deviation[:, None, None])
+
+    def statistics(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and deviation of each channel over the task's training images: what all its images are normalised by, whenever."""
+        if index not in self._statistics:
+            recipe = self.recipe(index)
+            self._statistics[index] = statistics(self.plain(recipe, self.images(recipe).train.x[recipe.train]))
+        return self._statistics[index]
+
+    def black(self, index: int) -> torch.Tensor:
+        """(channels,) What a black pixel of a task's images has become."""
+        dark = torch.full((self.shape[0], 1, 1), float(self.show.values[0]))
+        return self.normalised(index, dark)[:, 0, 0]
+
+    # ---- what it is ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal fingerprints, equal examples: a hash of the source's pixels and the recipe's arguments.
+
+        Of a stream that was not made by a function with ``@recipe``, a hash of every drawn row, label and permutation.
+        """
+        digest = hashlib.sha256(
+            repr((DRAWS, [told_images(images) for images in self.sources], self.head, self.show, self.made_of)).encode()
+        )
+        for each in () if self.made_of else map(self.recipe, range(len(self))):
+            write_drawn(digest, each)
+        return digest.hexdigest()[:16]
+
+    def print_of(self, index: int) -> str:
+        """Equal prints, equal tasks, whatever comes before and after: a hash of a task's images, drawn rows, labels and outputs."""
+        recipe, head = self.recipe(index), self.head
+        shared = (DRAWS, told_images(self.images(recipe)), self.show, head.mode, head.outputs, list(head.owned[index]))
+        digest = hashlib.sha256(repr(shared).encode())
+        write_drawn(digest, recipe)
+        return digest.hexdigest()[:16]
+
+    def describe(self) -> list[dict]:
+        """What each task is made of, for the results."""
+        return [self.described(self.recipe(index), own) for index, own in enumerate(self.head.owned)]
+
+    def described(self, recipe: Recipe, own: Sequence[int]) -> dict:
+        images = self.images(recipe)
+        return {
+            "name": recipe.name,
+            "source": images.source,
+            **({"instead_of": images.name} if images.source != images.name else {}),
+            "classes": list(recipe.classes),
+            "n_train": len(recipe.train),
+            "n_val": len(recipe.val),
+            "n_test": len(recipe.test),
+            **({"asked": recipe.asked} if recipe.asked else {}),
+            "head": {"mode": self.head.mode, "outputs": list(own)},
+        }
+
+
+def shape_of(show: Show, images: Images) -> tuple[int, int, int]:
+    channels, height, width = show.shape or images.shape
+    return channels, height, width
+
+
+def write_drawn(digest: Any, recipe: Recipe) -> None:
+    """Add what was drawn for a task to a hash."""
+    for key, value in ((f.name, getattr(recipe, f.name)) for f in fields(recipe) if f.name != "permuted"):
+        digest.update(f"{key} {value.digest if isinstance(value, Images) else value}".encode())
+        if isinstance(value, torch.Tensor):
+            digest.update(value.contiguous().numpy().data)
+
+
+def told_images(images: Images) -> tuple:
+    return images.digest, images.name, images.classes, images.substitute
+
+
+def recipe(make: Callable[P, Stream]) -> Callable[P, Stream]:
+    """For functions that make streams: the stream remembers function and arguments, so that it can be told from others at once."""
+
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Stream:
+        bound = inspect.signature(make).bind(*args, **kwargs)
+        bound.apply_defaults()
+        unused = ("images", "sources", "show", *(name for name in LATER if bound.arguments.get(name) is None))
+        plain = {name: told(name, value) for name, value in bound.arguments.items() if name not in unused}
+        return replace(make(*args, **kwargs), made_of=(make.__qualname__, plain))
+
+    return made
+
+
+def told(name: str, value: Any) -> Any:
+    """An argument as part of a fingerprint: a file by its content."""
+    if name in FILES and isinstance(value, str) and Path(value).expanduser().is_file():
+        return hashlib.sha256(Path(value).expanduser().read_bytes()).hexdigest()
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,0 +1,52 @@
+"""What is recorded at the end of a task."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from cl_lightning.data.copies import copies_in
+from cl_lightning.data.lease import check_saved
+from cl_lightning.data.task import Task
+from cl_lightning.engine.phases import Phases
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Learner
+from cl_lightning.learners.parts.notes import ModulePaths
+from cl_lightning.metrics.costs import held_bytes, published_memory
+from cl_lightning.store.records import TaskRecord
+
+
+def witnessed(learner: Learner, task: Task, constants: dict) -> dict[str, Any]:
+    """What the program saw while the task's data were open: for the card."""
+    check_saved(learner, constants)
+    return {"lent": [each.index for each in (*task.past, task)], "copies": copies_in(learner.state_dict(), task)}
+
+
+def task_record(learner: Learner, phases: Phases, index: int, checkpoint: int, seen: dict[str, Any]) -> TaskRecord:
+    work = phases.settle()
+    return TaskRecord(
+        task=index,
+        phases=work.phases,
+        probes=work.probes,
+        costs=work.costs,
+        held=held_bytes(learner, phases.moments),
+        published_memory=published_memory(learner),
+        checkpoint=checkpoint,
+        notes=plain_notes(learner),
+        **seen,
+    )
+
+
+def plain_notes(learner: Learner) -> dict[str, Any]:
+    """What the learner says of the task; ``kind`` names those notes that reports know."""
+    notes = learner.account()
+    if isinstance(notes, ModulePaths):
+        return {"kind": "module_paths", **asdict(notes)}
+    who = f"{type(learner).__name__}.account"
+    if "kind" in notes:
+        raise Refusal(f"{who} gave a note with the name 'kind', which the program uses. Give it another name.")
+    try:
+        return json.loads(json.dumps(notes, allow_nan=False))
+    except (TypeError, ValueError) as reason:
+        raise Refusal(f"{who} gave what results.json cannot hold: {reason}. Give texts, finite numbers, lists and dicts.") from reason

@@ -1,0 +1,45 @@
+"""Where training curves go, by mini-batches and by tasks. One logger a run, for all of its Trainers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from pytorch_lightning.loggers import Logger, WandbLogger
+
+from cl_lightning.checking import resolve_target
+from cl_lightning.identity import settled
+
+
+@contextmanager
+def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[list[Logger]]:
+    """The loggers of a run, closed at its end; Lightning's ``finalize`` comes after every phase."""
+    make = logger_of(cfg)
+    loggers = [] if make is None else [make(folder=folder, run=settled(run))]
+    status = "failed"
+    try:
+        yield loggers
+        status = "success"
+    finally:
+        for logger in loggers:
+            logger.finalize(status)
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish(exit_code=0 if status == "success" else 1)
+
+
+def logger_of(cfg: DictConfig) -> partial | None:
+    """The logger that ``conf/logger/*.yaml`` names by ``_target_``, waiting for the run's folder and configuration."""
+    return None if cfg.get("_target_") is None else resolve_target(cfg, "logger", "folder", "run")
+
+
+class RunLogger(Logger):
+    """A logger with the names that Lightning asks for."""
+
+    name, version = "cl_lightning", ""
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """The configuration lies in the run's folder."""

@@ -1,0 +1,46 @@
+"""``logs.csv``: a line a value."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from cl_lightning.loggers.base import RunLogger
+from cl_lightning.store.files import write_whole
+
+
+class CSVLogger(RunLogger):
+    """``logs.csv``: one line a value, written at once, so that a kill loses none. What a resumed run logs again, because it trains it
+    again, stands there once: it is the same. (Lightning's own logger starts a new file each time.)"""
+
+    def __init__(self, folder: Path, run: dict) -> None:
+        path = folder / "logs.csv"
+        text = path.read_text() if path.is_file() else ""
+        whole, _, torn = text.rpartition("\n")
+        if torn or not text:  # a kill may have cut the last line
+            with write_whole(path) as building:
+                building.write_text(f"{whole or 'step,name,value'}\n")
+        self.known = set(whole.splitlines())
+        self.file = path.open("a")
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        for line in (csv_line(step, name, value) for name, value in metrics.items()):
+            if line not in self.known:
+                self.known.add(line)
+                self.file.write(f"{line}\n")
+        self.file.flush()
+
+    def save(self) -> None:
+        """Nothing waits to be written."""
+
+
+def csv_line(*values: object) -> str:
+    """
+    >>> csv_line(3, "loss/lr=0.1,momentum=0.9", 0.5)
+    '3,"loss/lr=0.1,momentum=0.9",0.5'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
