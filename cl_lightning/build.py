@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def check_targets(cfg: DictConfig) -> None:
-    """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images are decoded."""
+    """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images
+    are decoded."""
     from cl_lightning.loggers.base import logger_of
 
     learner_of(cfg)
@@ -87,7 +88,10 @@ def learner_of(cfg: DictConfig) -> partial:
     keys.pop("name", None)
     make = resolve_target(keys, "learner", "build", "head", "grid", "seed")
     if not (isinstance(make.func, type) and issubclass(make.func, Learner)):
-        raise Refusal(f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from cl_lightning.learners.Learner.")
+        raise Refusal(
+            f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from "
+            "cl_lightning.learners.Learner."
+        )
     grid = settled(cfg)["selection"]["grid"]
     check_grid(grid, make.func)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
@@ -114,7 +118,10 @@ def build_callbacks(cfg: DictConfig) -> list:
     """The user's, and what keeps him informed."""
     from cl_lightning.callbacks.progress import ProgressDisplay
 
-    own = [resolve_target(callback, f"trainer.callbacks[{i}]")() for i, callback in enumerate(cfg.trainer.callbacks)]
+    own = [
+        resolve_target(callback, f"trainer.callbacks[{i}]")()
+        for i, callback in enumerate(cfg.trainer.callbacks)
+    ]
     return [*own, *([ProgressDisplay()] if cfg.progress else [])]
 
 

@@ -20,7 +20,8 @@ from pydantic.errors import PydanticUserError
 
 from cl_lightning.errors import Refusal, nearest
 
-# ---- annotations for keys ------------------------------------------------------------------------------------
+# ---- annotations for keys
+# ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,26 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]  # of dropout, of momentum
 Share = Annotated[float, Field(ge=0, le=1)]
-Text = Annotated[str, Fulfils(lambda text: text.strip() != "" and "\0" not in text, "a text that is not empty")]
+Text = Annotated[
+    str, Fulfils(lambda text: text.strip() != "" and "\0" not in text, "a text that is not empty")
+]
 Names = Annotated[Sequence[Text], Field(min_length=1)]
 NOT_IN_NAMES = set('/\\:*?"<>|')
-FolderName = Annotated[Text, Fulfils(lambda name: name[0] != "." and not set(name) & NOT_IN_NAMES, "a name without / and :")]
+FolderName = Annotated[
+    Text, Fulfils(lambda name: name[0] != "." and not set(name) & NOT_IN_NAMES, "a name without / and :")
+]
 
 
-# ---- checks --------------------------------------------------------------------------------------------------
+# ---- checks
+# --------------------------------------------------------------------------------------------------
 
 
 def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: str) -> partial:
-    """The class or function that ``_target_`` names, with the other keys as its arguments, all of them checked.
+    """The class or function that ``_target_`` names, with the other keys as its arguments, all of them
+    checked.
 
-    It waits to be called with what the program has ``provided``: so it raises its own errors, and gets objects as they are.
+    It waits to be called with what the program has ``provided``: so it raises its own errors, and gets
+    objects as they are.
     """
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
@@ -64,18 +72,23 @@ def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: s
         made = instantiate(keys, _partial_=True, _convert_="all")
     except InstantiationException as reason:
         raise Refusal(
-            f"{path}._target_={keys['_target_']} cannot be imported: {str(reason.__cause__ or reason).splitlines()[0]}\n"
-            "Check its spelling, and run the command where Python finds the module (python -m adds the current folder)."
+            f"{path}._target_={keys['_target_']} cannot be imported: "
+            f"{str(reason.__cause__ or reason).splitlines()[0]}\n"
+            "Check its spelling, and run the command where Python finds the module (python -m adds the "
+            "current folder)."
         ) from reason
     check_arguments(made.func, made.keywords, path, provided)
     return made
 
 
 def target_of(_target_: Text, name: FolderName = "", **keys: Any) -> None:
-    """The keys of a learner, stream or backbone that the program reads before it is imported; all others are its own."""
+    """The keys of a learner, stream or backbone that the program reads before it is imported; all others are
+    its own."""
 
 
-def check_arguments(target: Callable, given: Mapping[str, Any], path: str = "", provided: Collection[str] = ()) -> None:
+def check_arguments(
+    target: Callable, given: Mapping[str, Any], path: str = "", provided: Collection[str] = ()
+) -> None:
     """Refuse unknown and missing arguments of a function or class, and values that its annotations rule out.
 
     What the program has ``provided`` is not to be given.
@@ -110,13 +123,15 @@ def check(annotation: Any, value: Any, path: str) -> None:
 
 
 def fits(annotation: Any, value: Any) -> bool:
-    """Whether a value is as its annotation says: as JSON, which has YAML's types. So a list may become a tuple, but True is
-    no 1, and 1.0 no whole number."""
+    """Whether a value is as its annotation says: as JSON, which has YAML's types. So a list may become a
+    tuple, but True is no 1, and 1.0 no whole number."""
     try:
         found = adapter_of(annotation).validate_json(json.dumps(value))
     except ValidationError:
         return False
-    except Exception:  # the value is an object, not of YAML's; or the annotation says nothing of values, as nn.Module
+    except (
+        Exception
+    ):  # the value is an object, not of YAML's; or the annotation says nothing of values, as nn.Module
         return True
     return not isinstance(value, bool | float) or type(found) is type(value)  # literals are compared by ==
 
@@ -128,8 +143,9 @@ def adapter_of(annotation: Any) -> TypeAdapter:
 
 @cache
 def keyword_parameters(target: Callable) -> tuple[dict[str, inspect.Parameter], bool]:
-    """The parameters that a function takes by name, or a class and, while ``**kwargs`` pass on the rest, its bases; and
-    whether it takes any other name, too. Annotations are evaluated; one that cannot be is ``Any``."""
+    """The parameters that a function takes by name, or a class and, while ``**kwargs`` pass on the rest, its
+    bases; and whether it takes any other name, too. Annotations are evaluated; one that cannot be is
+    ``Any``."""
     found: dict[str, inspect.Parameter] = {}
     takes_any = False
     for owner in target.__mro__[:-1] if isinstance(target, type) else (target,):
@@ -154,11 +170,14 @@ def hints_of(owner: Any) -> dict[str, Any]:
     for name, annotation in inspect.get_annotations(owner).items():
         with suppress(Exception):
             scope = getattr(inspect.unwrap(owner), "__globals__", None) or vars(sys.modules[owner.__module__])
-            found[name] = get_type_hints(SimpleNamespace(__annotations__={name: annotation}), scope, include_extras=True)[name]
+            found[name] = get_type_hints(
+                SimpleNamespace(__annotations__={name: annotation}), scope, include_extras=True
+            )[name]
     return found
 
 
-# ---- words ---------------------------------------------------------------------------------------------------
+# ---- words
+# ---------------------------------------------------------------------------------------------------
 
 TYPES = {
     "integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false", "null": "null",
@@ -197,7 +216,9 @@ def words(schema: Mapping[str, Any]) -> str:
     if "const" in schema or "enum" in schema:
         choices = list(dict.fromkeys(map(as_yaml, schema.get("enum", [schema.get("const")]))))
         return f"{'one of ' * (len(choices) > 1)}{', '.join(choices)}"
-    bounds = " and ".join(f"{word} {schema[key]}" for key, word in BOUNDS.items() if schema.get(key, MOST) < MOST)
+    bounds = " and ".join(
+        f"{word} {schema[key]}" for key, word in BOUNDS.items() if schema.get(key, MOST) < MOST
+    )
     inner = schema.get("items") or schema.get("additionalProperties")
     each = f", each value {words(inner)}" if isinstance(inner, Mapping) else ""
     return f"{TYPES.get(schema.get('type', ''), 'as its annotation says')} {bounds}".strip() + each

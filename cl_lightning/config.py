@@ -32,7 +32,9 @@ def conf_dir() -> str:
     for place in (package / "conf", package.parent / "conf"):
         if (place / "config.yaml").is_file():
             return str(place)
-    raise FileNotFoundError(f"no configuration directory beside or inside {package}; the installation is incomplete")
+    raise FileNotFoundError(
+        f"no configuration directory beside or inside {package}; the installation is incomplete"
+    )
 
 
 Group = Annotated[Mapping[str, Any], Field(description="one of the choices that --help lists, or a mapping")]
@@ -85,7 +87,8 @@ class Settings:
 
 
 def check_config(cfg: DictConfig) -> None:
-    """Refuse keys that nothing reads and values that they cannot have, before anything is imported that takes time.
+    """Refuse keys that nothing reads and values that they cannot have, before anything is imported that takes
+    time.
 
     What a learner, stream, backbone, data set or logger is given is checked when it is imported.
     """

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 
 class Refusal(Exception):
-    """What was asked for cannot work. The message says what was asked, why it cannot work and what to do; no traceback, exit code 2."""
+    """What was asked for cannot work. The message says what was asked, why it cannot work and what to do; no
+    traceback, exit code 2."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -18,7 +19,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    return f" Did you mean {' or '.join(close)}?" if close else f" Choose one of {', '.join(known)}." if known else ""
+    return (
+        f" Did you mean {' or '.join(close)}?"
+        if close
+        else f" Choose one of {', '.join(known)}."
+        if known
+        else ""
+    )
 
 
 DISK = {

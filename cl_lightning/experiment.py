@@ -38,8 +38,8 @@ from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRec
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
-    """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean accuracy on the
-    validation examples of all tasks at the end of the stream; None where no task has any."""
+    """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean
+    accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
 
     check_config(cfg)
     if said := taken_out(cfg.selection, cfg.trainer):
@@ -64,8 +64,8 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
 
 
 def draw_missing(cfg: DictConfig, folder: Path, results: Results) -> None:
-    """The figures, where they are asked for and not there: of a run that was killed before, too. A folder that cannot be written
-    to is shown without."""
+    """The figures, where they are asked for and not there: of a run that was killed before, too. A folder
+    that cannot be written to is shown without."""
     if cfg.figures and not (folder / "figures").is_dir() and is_writable(folder):
         with held(folder, wait=60):
             if not (folder / "figures").is_dir():
@@ -127,7 +127,9 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
                     tell("on_task_end", learner, task)
                     seen = witnessed(learner, task, constants)
                 with phases.work.costs.timed("checkpoint"):
-                    saved = store.save_tensors(task_key(index), {"learner": learner.state_dict(), "moments": phases.moments})
+                    saved = store.save_tensors(
+                        task_key(index), {"learner": learner.state_dict(), "moments": phases.moments}
+                    )
                 store.save(task_key(index), task_record(learner, phases, index, saved.bytes, seen), saved)
                 store.drop("work")
                 if (cfg.checkpoints or ("last" if in_a_sweep() else "all")) == "last":
@@ -136,12 +138,18 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
                     learner = build_learner(cfg, stream)
                     restore(learner, store, index + 1)
                 measure(index + 1)
-            store.once("validation", ValidationRecord, lambda: (validated(phases, learner, stream, evaluator), None))
+            store.once(
+                "validation", ValidationRecord, lambda: (validated(phases, learner, stream, evaluator), None)
+            )
             store.drop("work")
             if cfg.reference:
                 phases.settle()
                 phases.step = steps_until(store, len(stream))
-                store.once("reference", ReferenceRecord, lambda: (reference(cfg, stream, phases, data, settings), None))
+                store.once(
+                    "reference",
+                    ReferenceRecord,
+                    lambda: (reference(cfg, stream, phases, data, settings), None),
+                )
                 store.drop("work")
         finally:
             tell("on_stream_end")

@@ -18,7 +18,20 @@ import cl_lightning
 if TYPE_CHECKING:
     from cl_lightning.data.streams.stream import Stream
 
-IRRELEVANT = ("name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task", "tuned", "checkpoints")
+IRRELEVANT = (
+    "name",
+    "outputs",
+    "resume",
+    "cache",
+    "logger",
+    "progress",
+    "figures",
+    "debug",
+    "run",
+    "from_task",
+    "tuned",
+    "checkpoints",
+)
 
 REMARKS = ("root", "licence", "citation", "counts", "tried")  # of a source
 
@@ -33,8 +46,9 @@ def learner_name(cfg: DictConfig) -> str:
 
 
 def fingerprint(cfg: DictConfig, stream: Stream) -> str:
-    """A hash of everything that can change a result but the seed, so that runs which differ in their seed alone share it: the
-    configuration, the images that are used, the contents of files that the stream is given."""
+    """A hash of everything that can change a result but the seed, so that runs which differ in their seed
+    alone share it: the configuration, the images that are used, the contents of files that the stream is
+    given."""
     from cl_lightning.data.streams.stream import told, told_images
 
     cfg = cfg.copy()
@@ -46,7 +60,8 @@ def fingerprint(cfg: DictConfig, stream: Stream) -> str:
 
 
 def relevant(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration, resolved, without what cannot change a result: places, looks, and where curves go."""
+    """The configuration, resolved, without what cannot change a result: places, looks, and where curves
+    go."""
     plain = settled(cfg)
     for key in IRRELEVANT:
         plain.pop(key, None)
@@ -59,7 +74,8 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
 
 
 def settled(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration, resolved, with what is trained in the place of each null: the grid that is searched, the trainer's own values."""
+    """The configuration, resolved, with what is trained in the place of each null: the grid that is searched,
+    the trainer's own values."""
     from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters
     from cl_lightning.selection.grid import searched
 
@@ -72,13 +88,22 @@ def settled(cfg: DictConfig) -> dict[str, Any]:
 
 
 def used_data(plain: dict[str, Any]) -> dict[str, dict]:
-    """Of the data, what can change the stream: the sources that it names and what stands in for them, without places and remarks."""
+    """Of the data, what can change the stream: the sources that it names and what stands in for them, without
+    places and remarks."""
     substitute = plain["data"].get("substitute") or {}
     known = {*plain["data"]["sources"], *substitute}
-    named = sorted(set(texts(plain["stream"])) & known or known)  # a recipe of one's own may name none: then any may be used
+    named = sorted(
+        set(texts(plain["stream"])) & known or known
+    )  # a recipe of one's own may name none: then any may be used
     stand_ins = {name: substitute[name] for name in named if name in substitute}
-    sources = {name: plain["data"]["sources"].get(name, {}) for name in {substitute.get(name, name) for name in named}}
-    kept = {name: {key: value for key, value in source.items() if key not in REMARKS} for name, source in sorted(sources.items())}
+    sources = {
+        name: plain["data"]["sources"].get(name, {})
+        for name in {substitute.get(name, name) for name in named}
+    }
+    kept = {
+        name: {key: value for key, value in source.items() if key not in REMARKS}
+        for name, source in sorted(sources.items())
+    }
     asked = {name: plain["data"]["sources"].get(name, {}).get("classes") for name in stand_ins}
     return {"sources": kept, "substitute": stand_ins, "asked": asked}
 
@@ -100,7 +125,10 @@ def versions(cfg: DictConfig) -> dict[str, str]:
 def source_hash(cfg: DictConfig) -> str:
     """A hash of this package's code, and of the files of your own classes that the configuration names."""
     package = Path(__file__).resolve().parent
-    files = [*sorted(package.rglob("*.py")), *(file for file in map(origin, sorted(targets(cfg))) if package not in file.parents)]
+    files = [
+        *sorted(package.rglob("*.py")),
+        *(file for file in map(origin, sorted(targets(cfg))) if package not in file.parents),
+    ]
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -113,7 +141,9 @@ def targets(node: Any) -> set[str]:
         node = OmegaConf.to_container(node, resolve=False)
     if isinstance(node, dict):
         own = str(node.get("_target_") or "torch.nothing")
-        found = set() if own.startswith(("torch.", "pytorch_lightning.", "hydra.")) else {own.rpartition(".")[0]}
+        found = (
+            set() if own.startswith(("torch.", "pytorch_lightning.", "hydra.")) else {own.rpartition(".")[0]}
+        )
         return found.union(*map(targets, node.values()))
     return set().union(*map(targets, node)) if isinstance(node, list) else set()
 

@@ -1,4 +1,5 @@
-"""The rules of continual learning, enforced: while a learner's code runs, nothing may be looked at but what it was lent."""
+"""The rules of continual learning, enforced: while a learner's code runs, nothing may be looked at but what
+it was lent."""
 
 from __future__ import annotations
 
@@ -24,14 +25,25 @@ class LearnerError(Refusal):
 
 
 class running:
-    """Around every call of a learner's code: what it may not see raises, its exceptions carry its name, and the tensors that it
-    was handed are as they were before. ``once`` is what ``Learner.once`` does inside."""
+    """Around every call of a learner's code: what it may not see raises, its exceptions carry its name, and
+    the tensors that it was handed are as they were before. ``once`` is what ``Learner.once`` does inside."""
 
     tells = True
     __slots__ = ("before", "handed", "learner", "name", "once")
 
-    def __init__(self, learner: object, hook: str, handed: Sequence[object] = (), once: Callable[..., Any] | None = None) -> None:
-        self.learner, self.name, self.handed, self.once = learner, f"{type(learner).__name__}.{hook}", handed, once
+    def __init__(
+        self,
+        learner: object,
+        hook: str,
+        handed: Sequence[object] = (),
+        once: Callable[..., Any] | None = None,
+    ) -> None:
+        self.learner, self.name, self.handed, self.once = (
+            learner,
+            f"{type(learner).__name__}.{hook}",
+            handed,
+            once,
+        )
 
     def __enter__(self) -> None:
         _running.append(self)
@@ -41,17 +53,24 @@ class running:
         try:
             if error is None and versions(self.handed) != self.before:
                 raise ProtocolError(
-                    "a tensor that was handed to it was changed in place; other candidates and later tests use the same.",
-                    "Make a new one: x = batch.x + noise, not batch.x.add_(noise). The first layer of a network must not work in place.",
+                    "a tensor that was handed to it was changed in place; other candidates and later tests "
+                    "use the same.",
+                    "Make a new one: x = batch.x + noise, not batch.x.add_(noise). The first layer of a "
+                    "network must not work in place.",
                 )
-            if self.tells and isinstance(error, Exception) and not (isinstance(error, Refusal) or is_of_the_disk(error)):
+            if (
+                self.tells
+                and isinstance(error, Exception)
+                and not (isinstance(error, Refusal) or is_of_the_disk(error))
+            ):
                 raise LearnerError(told(self.name, error)) from error
         finally:
             _running.pop()
 
 
 class training(running):
-    """Around Lightning's loop: hooks inside have guards of their own; what else goes wrong there is not the learner's."""
+    """Around Lightning's loop: hooks inside have guards of their own; what else goes wrong there is not the
+    learner's."""
 
     __slots__ = ()
     tells = False
@@ -76,16 +95,22 @@ def told(name: str, error: Exception) -> str:
     own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
     place = own[-1] if own else frames[-1]
     words = (str(error).strip() or "no message").splitlines()
-    lines = [f"{name} raised {type(error).__name__}: {words[0]}", *words[1:2], f"at {place.filename}, line {place.lineno}: {place.line}"]
+    lines = [
+        f"{name} raised {type(error).__name__}: {words[0]}",
+        *words[1:2],
+        f"at {place.filename}, line {place.lineno}: {place.line}",
+    ]
     return "\n".join([*lines, "What was computed is kept. debug.traceback=true shows all calls."])
 
 
 def not_for_learners(split: str, task: int) -> None:
-    """Streams make examples for the data module and the evaluator, not for a learner that found its way to one."""
+    """Streams make examples for the data module and the evaluator, not for a learner that found its way to
+    one."""
     if _running:
         raise ProtocolError(
             f"the {split} data of task {task} were asked for from the stream.",
-            "Use the task that was handed to the hook and choose by task.val; keep what you need of past tasks in self.memory.",
+            "Use the task that was handed to the hook and choose by task.val; keep what you need of past "
+            "tasks in self.memory.",
         )
 
 
@@ -98,9 +123,13 @@ class Grants:
 
     def check(self, learner: Any) -> None:
         """Refuse a learner that needs what is not given."""
-        for need, words in (("task_id_at_test", "the task's number at test"), ("past_data", "the data of past tasks")):
+        for need, words in (
+            ("task_id_at_test", "the task's number at test"),
+            ("past_data", "the data of past tasks"),
+        ):
             if getattr(learner.needs, need) and not getattr(self, need):
                 raise Refusal(
-                    f"{type(learner).__name__} declares that it needs {words}, which this experiment does not give (grants.{need}=false).\n"
+                    f"{type(learner).__name__} declares that it needs {words}, which this experiment does "
+                    f"not give (grants.{need}=false).\n"
                     f"Choose another learner or backbone, or set grants.{need}=true: the card will say so."
                 )

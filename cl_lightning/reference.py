@@ -15,15 +15,23 @@ from cl_lightning.protocol import Grants
 from cl_lightning.store.records import ReferenceRecord
 
 
-def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataModule, settings: Training) -> ReferenceRecord:
-    """A fresh network that learns the last task by itself, as Independent would: what T(S) of Veniat et al. 2021 compares with."""
+def reference(
+    cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataModule, settings: Training
+) -> ReferenceRecord:
+    """A fresh network that learns the last task by itself, as Independent would: what T(S) of Veniat et al.
+    2021 compares with."""
     last = len(stream) - 1
-    points = [{key: value for key, value in point.items() if key in OPTIMIZER_KEYS} for point in build_learner(cfg, stream).grid]
+    points = [
+        {key: value for key, value in point.items() if key in OPTIMIZER_KEYS}
+        for point in build_learner(cfg, stream).grid
+    ]
     grid = [p for i, p in enumerate(points) if p not in points[:i]]
     alone = Finetune(build=builder(cfg, stream), head=stream.head, grid=grid, seed=cfg.seed)
     alone.network = alone.fresh(last)
     with data.open(last, to=alone) as task:
         phases.learn(alone, task, reference=True)
-    accuracy = Evaluator(stream, settings, device_of(settings), Grants()).row(alone, last + 1, range(last, last + 1))[last]
+    accuracy = Evaluator(stream, settings, device_of(settings), Grants()).row(
+        alone, last + 1, range(last, last + 1)
+    )[last]
     assert accuracy is not None
     return ReferenceRecord(last, accuracy, phases.settle().phases)

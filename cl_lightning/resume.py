@@ -31,7 +31,9 @@ NO_VALIDATION = (
 def refuse_to_choose(reason: str) -> None:
     """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
     if sweeper := sweeper_that_chooses():
-        raise Refusal(f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}")
+        raise Refusal(
+            f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}"
+        )
 
 
 def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Learner, grants: Grants) -> None:
@@ -41,24 +43,38 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
     grants.check(learner)
     if cfg.reference and stream.head.mode in ("single", "multi_test"):
         raise Refusal(
-            f"reference=true compares with a network that learns the last task alone; with stream.head={stream.head.mode} it would "
+            "reference=true compares with a network that learns the last task alone; with "
+            f"stream.head={stream.head.mode} it would "
             "have the outputs of all tasks. Use stream.head=domain or multi_train_test, or reference=false."
         )
     if (cfg.run is None) != (cfg.from_task is None):
-        raise Refusal("A branch needs run=, the folder of a run, and from_task=, the first task to learn anew. Give both or neither.")
+        raise Refusal(
+            "A branch needs run=, the folder of a run, and from_task=, the first task to learn anew. Give "
+            "both or neither."
+        )
     if settings.probe == "all" and (settings.probe_at or settings.probe_every):
-        print("trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.", file=sys.stderr)
+        print(
+            "trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.",
+            file=sys.stderr,
+        )
 
 
-def begin(cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]) -> tuple[Store, int]:
-    """The store of a new run, or that of an interrupted one of the same program; and how many tasks it holds."""
+def begin(
+    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]
+) -> tuple[Store, int]:
+    """The store of a new run, or that of an interrupted one of the same program; and how many tasks it
+    holds."""
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
     if (start.fingerprint, start.seed) != (fingerprint(cfg, stream), cfg.seed):
-        raise Refusal(f"{folder / 'run.json'} is that of another run. Put back its own, or start afresh with resume=false.")
+        raise Refusal(
+            f"{folder / 'run.json'} is that of another run. Put back its own, or start afresh with "
+            "resume=false."
+        )
     difference = changed(start.version, versions(cfg))
     if difference and cfg.resume != "anyway":
         raise Refusal(
-            f"The interrupted run in {folder} cannot go on: {difference}\nStart afresh with resume=false, or go on with resume=anyway."
+            f"The interrupted run in {folder} cannot go on: {difference}\nStart afresh with resume=false, "
+            "or go on with resume=anyway."
         )
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
     learned = learned_tasks(store)
@@ -117,7 +133,8 @@ def restore(learner: Learner, store: Store, learned: int) -> dict[str, Any]:
         learner.load_state_dict(state["learner"])
     except RuntimeError as reason:
         raise Refusal(
-            f"The learner after task {learned - 1} does not fit this run's network: {str(reason).splitlines()[-1].strip()}\n"
+            f"The learner after task {learned - 1} does not fit this run's network: "
+            f"{str(reason).splitlines()[-1].strip()}\n"
             "A branch needs the outputs, the backbone and the learner of the run that it begins with."
         ) from reason
     return state["moments"]

@@ -1,4 +1,5 @@
-"""SIGTERM and Ctrl-C have one owner. While a phase is trained they wait for the end of the block, so that the phase can be saved."""
+"""SIGTERM and Ctrl-C have one owner. While a phase is trained they wait for the end of the block, so that the
+phase can be saved."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def requested() -> bool:
 
 
 def exit_if_requested() -> None:
-    """End the program if a signal came, also one whose exception was swallowed (Python does so in destructors)."""
+    """End the program if a signal came, also one whose exception was swallowed (Python does so in
+    destructors)."""
     if requested():
         raise SystemExit(128 + _state["requested"])
 

@@ -13,7 +13,10 @@ from omegaconf import DictConfig
 from cl_lightning.config import compose_config
 from cl_lightning.identity import fingerprint, run_folder
 
-PLAIN = ("learner=finetune", "stream=split")  # what tests build on, whatever the program runs when told nothing
+PLAIN = (
+    "learner=finetune",
+    "stream=split",
+)  # what tests build on, whatever the program runs when told nothing
 SMALL = (
     *PLAIN, "progress=false", "figures=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=300", "stream.tasks=3", "trainer.max_epochs=2",
     "backbone.sizes=[16]", "stream.n_train=100", "stream.n_val=30",
@@ -30,7 +33,9 @@ def run(outputs: Path, *overrides: str, small: bool = True) -> dict[str, Any]:
     return returned_and_results(outputs, *overrides, small=small)[1]
 
 
-def returned_and_results(outputs: Path, *overrides: str, small: bool = True) -> tuple[float | None, dict[str, Any]]:
+def returned_and_results(
+    outputs: Path, *overrides: str, small: bool = True
+) -> tuple[float | None, dict[str, Any]]:
     """What a run in this process gives to sweepers, and its results."""
     from cl_lightning.experiment import run as run_config
 
@@ -53,8 +58,12 @@ def fingerprint_of(*overrides: str) -> str:
     return fingerprint(cfg, build_stream(cfg))
 
 
-def command(*arguments: str, cwd: Path | None = None, check: bool = True, **options: Any) -> subprocess.CompletedProcess:
-    result = subprocess.run([sys.executable, "-m", "cl_lightning", *arguments], capture_output=True, text=True, cwd=cwd, **options)
+def command(
+    *arguments: str, cwd: Path | None = None, check: bool = True, **options: Any
+) -> subprocess.CompletedProcess:
+    result = subprocess.run(
+        [sys.executable, "-m", "cl_lightning", *arguments], capture_output=True, text=True, cwd=cwd, **options
+    )
     assert not check or result.returncode == 0, result.stdout + result.stderr
     return result
 
@@ -62,4 +71,7 @@ def command(*arguments: str, cwd: Path | None = None, check: bool = True, **opti
 def but_what_may_differ(results: dict) -> dict:
     """Results without the three things in which identical runs may differ."""
     kept = {key: value for key, value in results.items() if key not in ("command", "environment")}
-    return {**kept, "costs": [{key: value for key, value in cost.items() if key != "seconds"} for cost in kept["costs"]]}
+    return {
+        **kept,
+        "costs": [{key: value for key, value in cost.items() if key != "seconds"} for cost in kept["costs"]],
+    }

@@ -35,7 +35,9 @@ def dying(fault: str, function: Callable[[], object]) -> object:
     """Call a function that is ended at a point: ``block:3`` kills it in the third block, ``block:3:term`` asks it to end."""
     point, count, *how = fault.split(":")
     owner, name, after = POINTS[point]
-    number = {"term": signal.SIGTERM, "int": signal.SIGINT}.get(*how, signal.SIGKILL) if how else signal.SIGKILL
+    number = (
+        {"term": signal.SIGTERM, "int": signal.SIGINT}.get(*how, signal.SIGKILL) if how else signal.SIGKILL
+    )
     original, left = getattr(owner, name), [int(count)]
 
     def counted(*arguments: Any, **options: Any) -> Any:

@@ -31,7 +31,13 @@ SHORT = (
 )  # fmt: skip
 COMMANDS = {
     "default": SHORT,
-    "gem with probes": (*SHORT, "learner=gem", "selection=none", "trainer.probe_every=7", "trainer.patience=null"),
+    "gem with probes": (
+        *SHORT,
+        "learner=gem",
+        "selection=none",
+        "trainer.probe_every=7",
+        "trainer.patience=null",
+    ),
     "shares with carry": (*SHORT, "trainer.candidates_at_once=2", "trainer.optimizer_state=carry"),
     "branch": (*SHORT, "trainer.optimizer=sgd", "selection=none", "from_task=1"),
     "mntdp_d, k=2": (*SHORT, "learner=mntdp_d", "learner.k=2", "selection=none", "backbone.dropout=0.0"),
@@ -62,7 +68,9 @@ def disturbed(how: str, draw: random.Random, duration: float, function: Callable
     if how == "files":
         fault = f"{draw.choice(AT_FILES)}:{draw.randint(1, 12)}"
         return finished(lambda: dying(fault, function), None)
-    return finished(function, draw.uniform(0.02, 0.3) if how == "burst" else draw.uniform(0.05, 0.8 * duration))
+    return finished(
+        function, draw.uniform(0.02, 0.3) if how == "burst" else draw.uniform(0.05, 0.8 * duration)
+    )
 
 
 def soak(name: str, kills: int, draw: random.Random, scratch: Path, overrides: tuple[str, ...]) -> int:
@@ -77,7 +85,9 @@ def soak(name: str, kills: int, draw: random.Random, scratch: Path, overrides: t
             for _ in range(draw.randint(2, 4) if how == "burst" else 1):
                 over = over or disturbed(how, draw, duration, again)
                 table[how] += not over
-        same = but_what_may_differ(again()) == expected and curves(scratch / str(runs)) == curves(scratch / "whole")
+        same = but_what_may_differ(again()) == expected and curves(scratch / str(runs)) == curves(
+            scratch / "whole"
+        )
         different += not (same and not list((scratch / str(runs)).rglob("*.building")))
         runs += 1
     said = f"{name}: {table.total()} kills ({dict(table)}) in {runs} runs of {duration:.1f} s, {different} ended otherwise"

@@ -31,16 +31,25 @@ SAFE = ("outputs", "cache", "progress")  # where it may write is the test's busi
 overrides = st.one_of(
     st.builds("{}={}".format, st.sampled_from([k for k in KEYS if k not in SAFE]), st.sampled_from(VALUES)),
     st.builds(
-        "+{}.{}={}".format, st.sampled_from(GROUPS[:-1]), st.sampled_from(["foo", "lr", "_target_", "name"]), st.sampled_from(VALUES)
+        "+{}.{}={}".format,
+        st.sampled_from(GROUPS[:-1]),
+        st.sampled_from(["foo", "lr", "_target_", "name"]),
+        st.sampled_from(VALUES),
     ),
-    st.builds("{}={}".format, st.sampled_from(GROUPS), st.sampled_from(["nope", "defualt", "", "null", "none", "3"])),
+    st.builds(
+        "{}={}".format, st.sampled_from(GROUPS), st.sampled_from(["nope", "defualt", "", "null", "none", "3"])
+    ),
     st.builds(
         "{}{}".format,
         st.sampled_from(["", "~", "+", "++", "--", "-"]),
         st.sampled_from([*KEYS, "learner", "foo", "=", "a=b=c", "[", "x=[1"]),
     ),
     st.text(max_size=8).filter(
-        lambda text: "\0" not in text and max(text or " ") < "\ud800" and text not in ("-h", "-m", "-p", "-i", "-c", "-cd", "-cp", "-cn")
+        lambda text: (
+            "\0" not in text
+            and max(text or " ") < "\ud800"
+            and text not in ("-h", "-m", "-p", "-i", "-c", "-cd", "-cp", "-cn")
+        )
     ),
 )
 
@@ -78,7 +87,11 @@ REAL = ["learner=finetun", "trainer.max_epoch=3", "+trainer.foo=1", "+stream.foo
 @pytest.mark.parametrize("argument", REAL)
 def test_as_a_real_process(argument: str, tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "cl_lightning", *SMALL, argument], capture_output=True, text=True, cwd=tmp_path, timeout=60
+        [sys.executable, "-m", "cl_lightning", *SMALL, argument],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
     )
     assert result.returncode == 2
     check([argument], result.returncode, result.stderr)
@@ -112,9 +125,18 @@ def test_as_a_real_process(argument: str, tmp_path: Path) -> None:
         ("grants=3", "grants=3 must be a mapping"),
         ("stream.show=3", "stream.show=3 must be a mapping"),
         ("data.sources.mnist=3", "each value a mapping"),
-        ("data.sources.mnist.train=true", "data.sources.mnist.train=true must be a whole number of at least 1"),
-        ("data.sources.mnist._target_=null", "data.sources.mnist._target_=null must be a text that is not empty"),
-        ("trainer.threads=100000", "trainer.threads=100000 must be a whole number of at least 1 and at most 1024"),
+        (
+            "data.sources.mnist.train=true",
+            "data.sources.mnist.train=true must be a whole number of at least 1",
+        ),
+        (
+            "data.sources.mnist._target_=null",
+            "data.sources.mnist._target_=null must be a text that is not empty",
+        ),
+        (
+            "trainer.threads=100000",
+            "trainer.threads=100000 must be a whole number of at least 1 and at most 1024",
+        ),
         ("trainer.lr=inf", "trainer.lr=inf must be a finite number"),
         ("seed=99999999999999999999", "seed=99999999999999999999 must be a whole number"),
         ("learner.name=a/b", "learner.name=a/b must be a name without / and :"),

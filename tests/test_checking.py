@@ -128,7 +128,9 @@ class Loose(Finetune):
 class HalfKnown(Finetune):
     """An annotation that exists for type checkers alone."""
 
-    def __init__(self, *, best: Unknown | None = None, rate: Rate = 0.5, worst: Unknown = 1, **base: Any) -> None: ...
+    def __init__(
+        self, *, best: Unknown | None = None, rate: Rate = 0.5, worst: Unknown = 1, **base: Any
+    ) -> None: ...
 
 
 @dataclass
@@ -245,14 +247,28 @@ def test_a_target_is_checked_when_it_is_imported_and_called_later() -> None:
     keys = {"_target_": "cl_lightning.learners.ER", "policy": "fifo", "size": 5}
     with pytest.raises(Refusal, match=r"learner\.policy=fifo must be one of reservoir, ring"):
         resolve_target(keys, "learner", "build", "head")
-    assert resolve_target({**keys, "policy": "ring"}, "learner", "build", "head").keywords == {"policy": "ring", "size": 5}
+    assert resolve_target({**keys, "policy": "ring"}, "learner", "build", "head").keywords == {
+        "policy": "ring",
+        "size": 5,
+    }
 
 
 @pytest.mark.parametrize(
-    "bad", ["+learner.pollicy=1", "backbone.dropout=2", "stream.tasks=0", "stream.show.fit=x", "+selection.grid.foo=[1]"]
+    "bad",
+    [
+        "+learner.pollicy=1",
+        "backbone.dropout=2",
+        "stream.tasks=0",
+        "stream.show.fit=x",
+        "+selection.grid.foo=[1]",
+    ],
 )
-def test_nothing_is_made_for_a_learner_stream_or_network_that_cannot_be(bad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cl_lightning.data.sources.cache.open_images", lambda *_: pytest.fail("images were decoded"))
+def test_nothing_is_made_for_a_learner_stream_or_network_that_cannot_be(
+    bad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "cl_lightning.data.sources.cache.open_images", lambda *_: pytest.fail("images were decoded")
+    )
     with pytest.raises(Refusal):
         run(tmp_path, "learner=er", bad)
     assert not list(tmp_path.iterdir())
@@ -268,4 +284,9 @@ def test_the_programs_own_keys_are_checked_before_torch_is_imported(bad: str) ->
 
 def test_the_help_page_is_read_from_the_files_alone() -> None:
     code = "import sys; from cl_lightning.cli.command import main; main(['--help']); print(*{'torch', 'pydantic'} & set(sys.modules), file=sys.stderr)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.strip() == ""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stderr.strip()
+        == ""
+    )

@@ -34,7 +34,9 @@ def spent_by_children() -> float:
 def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"} | {"PYTHONPATH": path}
+    environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"} | {
+        "PYTHONPATH": path
+    }
     before = spent_by_children()
     result = command(f"outputs={tmp_path}", env=environment)
     assert spent_by_children() - before < 60
@@ -68,7 +70,11 @@ def test_help_is_quick_and_lists_every_choice_with_a_line_and_five_commands() ->
 
 def test_the_table_of_groups_names_the_choices_there_are() -> None:
     for group in GROUPS:
-        row = next(line for line in docs.page("quickstart").splitlines() if line.startswith((f"| `{group}`", f"| `+{group}`")))
+        row = next(
+            line
+            for line in docs.page("quickstart").splitlines()
+            if line.startswith((f"| `{group}`", f"| `+{group}`"))
+        )
         for path in (Path(conf_dir()) / group).glob("*.yaml"):
             assert f"`{path.stem}`" in row
 
@@ -81,10 +87,15 @@ def test_cfg_job_prints_the_configuration() -> None:
 
 def write_own_learner(folder: Path, text: str) -> str:
     """A page's own learner, as somebody would copy it; returns its name."""
-    code, name = docs.block_after(text, "`my_learners.py`", "python"), re.search(r"`my_conf/learner/(\w+)\.yaml`", text)[1]
+    code, name = (
+        docs.block_after(text, "`my_learners.py`", "python"),
+        re.search(r"`my_conf/learner/(\w+)\.yaml`", text)[1],
+    )
     (folder / "my_conf" / "learner").mkdir(parents=True)
     (folder / "my_learners.py").write_text(code)
-    (folder / "my_conf" / "learner" / f"{name}.yaml").write_text(docs.block_after(text, f"`my_conf/learner/{name}.yaml`", "yaml"))
+    (folder / "my_conf" / "learner" / f"{name}.yaml").write_text(
+        docs.block_after(text, f"`my_conf/learner/{name}.yaml`", "yaml")
+    )
     return name
 
 
@@ -101,7 +112,9 @@ OWN = {"README": docs.README.read_text(), "docs/learners": docs.page("learners")
 @pytest.mark.parametrize("page", OWN)
 def test_the_pages_learners_run_from_outside_the_package(page: str, tmp_path: Path) -> None:
     name = write_own_learner(tmp_path, OWN[page])
-    (line,) = [line for line in docs.statements(docs.block_after(OWN[page], f"{name}.yaml`", "bash")) if name in line]
+    (line,) = [
+        line for line in docs.statements(docs.block_after(OWN[page], f"{name}.yaml`", "bash")) if name in line
+    ]
     arguments = [argument.strip("'") for argument in re.findall(r"'[^']*'|\S+", line)[3:]]
     command(*arguments, "trainer.max_epochs=1", "figures=false", cwd=tmp_path)
     results = json.loads(next(tmp_path.glob(f"outputs/quickstart/{name}/*/results.json")).read_text())
@@ -113,10 +126,19 @@ def test_the_pages_learners_run_from_outside_the_package(page: str, tmp_path: Pa
 
 def test_the_pages_learner_with_strength_zero_is_finetune(a_users_folder: Path) -> None:
     common = (*SMALL, "seed=2")
-    command("--config-dir", "my_conf", *common, "learner=l2_anchor", "selection=none", "+selection.grid.strength=[0.0]", cwd=a_users_folder)
+    command(
+        "--config-dir",
+        "my_conf",
+        *common,
+        "learner=l2_anchor",
+        "selection=none",
+        "+selection.grid.strength=[0.0]",
+        cwd=a_users_folder,
+    )
     command("selection=none", *common, cwd=a_users_folder)
     one, other = (
-        json.loads(next(a_users_folder.glob(f"outputs/quickstart/{name}/*/results.json")).read_text()) for name in ("l2_anchor", "finetune")
+        json.loads(next(a_users_folder.glob(f"outputs/quickstart/{name}/*/results.json")).read_text())
+        for name in ("l2_anchor", "finetune")
     )
     assert one["accuracy_matrix"] == other["accuracy_matrix"]
 
@@ -164,7 +186,9 @@ def choosing(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "RETURNED": str(tmp_path / "returned")}
 
 
-def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(tmp_path: Path, choosing: dict) -> None:
+def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(
+    tmp_path: Path, choosing: dict
+) -> None:
     command(*CHOOSES, *SMALL, f"outputs={tmp_path / 'out'}", env=choosing)
     results = json.loads(next(tmp_path.glob("out/*/*/*/results.json")).read_text())
     accuracies = results["validation_at_end"]["accuracies"]
@@ -172,13 +196,18 @@ def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(tmp
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_sweep_that_chooses_without_validation_data_is_refused(finished: bool, tmp_path: Path, choosing: dict) -> None:
+def test_a_sweep_that_chooses_without_validation_data_is_refused(
+    finished: bool, tmp_path: Path, choosing: dict
+) -> None:
     options = (*SMALL, *WITHOUT_VALIDATION, f"outputs={tmp_path / 'out'}")
     if finished:
         command("--multirun", *options)  # Hydra's own sweeper runs all combinations, and chooses nothing
     refused = command(*CHOOSES, *options, env=choosing, check=False)
     assert refused.returncode == 2
-    assert re.search(r"Choosing chooses by the validation accuracy .* no validation data\.\nSet n_val of the stream", refused.stderr)
+    assert re.search(
+        r"Choosing chooses by the validation accuracy .* no validation data\.\nSet n_val of the stream",
+        refused.stderr,
+    )
     assert "Traceback" not in refused.stderr
     assert finished or not list(tmp_path.glob("out/**/run.json")), "said before training"
 
@@ -189,7 +218,10 @@ def test_a_run_leaves_nothing_outside_its_folder(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("outputs/*/*/*"))) == 1
 
 
-@pytest.mark.parametrize("arguments", [("trainer.max_epochs=0",), ("stream=split", "stream.n_val=0"), ("data=real", "data.root=/nowhere")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("trainer.max_epochs=0",), ("stream=split", "stream.n_val=0"), ("data=real", "data.root=/nowhere")],
+)
 def test_what_cannot_work_is_a_sentence_and_exit_code_2(arguments: tuple, tmp_path: Path) -> None:
     result = command(*arguments, check=False, cwd=tmp_path)
     assert result.returncode == 2
@@ -199,7 +231,9 @@ def test_what_cannot_work_is_a_sentence_and_exit_code_2(arguments: tuple, tmp_pa
 
 @pytest.mark.parametrize("number", range(5))
 def test_the_commands_of_the_help_page_are_valid(number: int) -> None:
-    lines = [line for line in command("--help").stdout.splitlines() if line.startswith("  python -m cl_lightning")]
+    lines = [
+        line for line in command("--help").stdout.splitlines() if line.startswith("  python -m cl_lightning")
+    ]
     words = re.findall(r"'[^']*'|\S+", lines[number].split("   ")[0])[3:]
     words = [word.strip("'") for word in words if word != "--multirun"]
     command("--cfg", "job", *(word.split(",")[0] if "[" not in word else word for word in words))
@@ -208,5 +242,7 @@ def test_the_commands_of_the_help_page_are_valid(number: int) -> None:
 def test_multirun_may_stand_anywhere(tmp_path: Path) -> None:
     from tests.commands import SMALL
 
-    done = command(*SMALL, f"outputs={tmp_path}", "--multirun", "seed=0,1", "selection=none", "stream.tasks=1")
+    done = command(
+        *SMALL, f"outputs={tmp_path}", "--multirun", "seed=0,1", "selection=none", "stream.tasks=1"
+    )
     assert done.stdout.count("Results:") == 2

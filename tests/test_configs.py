@@ -44,7 +44,11 @@ def test_every_key_has_a_comment(path: Path) -> None:
     assert not bare
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parent != Path(conf_dir())], ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path",
+    [p for p in FILES if p.parent != Path(conf_dir())],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
 def test_every_choice_begins_with_a_line_for_the_help_page(path: Path) -> None:
     assert 10 < len(first_comment(path)) < 110
 
@@ -66,28 +70,57 @@ REFUSED = {  # what learners need and experiments do not give
     **{(name, "mntdp_d"): "MNTDP compares paths" for name in EXPERIMENTS if name.startswith("gem_")},
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
-SHORT = ["backbone.width=4", "trainer.max_steps=3", "trainer.precision=32", "stream.test_per_class=10", "stream.on_shortage=shrink"]
-FEW_LISTED = "stream.tasks=[{source: mnist, n_train: 40, n_val: 20}, {source: fashion_mnist, n_train: 20, n_val: 20}]"
+SHORT = [
+    "backbone.width=4",
+    "trainer.max_steps=3",
+    "trainer.precision=32",
+    "stream.test_per_class=10",
+    "stream.on_shortage=shrink",
+]
+FEW_LISTED = (
+    "stream.tasks=[{source: mnist, n_train: 40, n_val: 20}, {source: fashion_mnist, n_train: 20, n_val: 20}]"
+)
 
 
 def smaller(name: str) -> list[str]:
     """What makes an experiment end in seconds."""
     if not name.startswith("ctrl"):
         return SMALLER
-    few = ["stream.tasks=2", "stream.large=[25,15]", "stream.names=[mnist,fashion_mnist]"] if "long" in name else [FEW_LISTED]
+    few = (
+        ["stream.tasks=2", "stream.large=[25,15]", "stream.names=[mnist,fashion_mnist]"]
+        if "long" in name
+        else [FEW_LISTED]
+    )
     return [*SHORT, *few, *FEW_IMAGES]
 
 
 def learners_for(name: str) -> list[str]:
     """CTrL's experiments have slow networks: its own learners stand for all; its studies differ in nothing that learners see."""
-    return ["mntdp_d"] if name.startswith("ctrl_ablation") else ["mntdp_d", "independent"] if name.startswith("ctrl") else LEARNERS
+    return (
+        ["mntdp_d"]
+        if name.startswith("ctrl_ablation")
+        else ["mntdp_d", "independent"]
+        if name.startswith("ctrl")
+        else LEARNERS
+    )
 
 
-@pytest.mark.parametrize(("name", "learner"), [(name, learner) for name in EXPERIMENTS for learner in learners_for(name)])
-def test_every_experiment_runs_with_every_learner_that_it_gives_what_it_needs(name: str, learner: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "learner"), [(name, learner) for name in EXPERIMENTS for learner in learners_for(name)]
+)
+def test_every_experiment_runs_with_every_learner_that_it_gives_what_it_needs(
+    name: str, learner: str, tmp_path: Path
+) -> None:
     refused = REFUSED.get((name, learner))
     with pytest.raises(Refusal, match=refused) if refused else nullcontext():
-        results = run(tmp_path, f"+experiment={name}", f"learner={learner}", "progress=false", *smaller(name), small=False)
+        results = run(
+            tmp_path,
+            f"+experiment={name}",
+            f"learner={learner}",
+            "progress=false",
+            *smaller(name),
+            small=False,
+        )
         assert results["name"] == STUDIES.get(name, name)
 
 
@@ -117,8 +150,17 @@ def test_in_gems_experiments_multimodal_networks_begin_as_pytorch_does_without_b
 
 
 @pytest.mark.parametrize("name", ["gem_rotations", "gem_permutations"])
-def test_the_published_multimodal_network_has_the_weights_that_pytorch_draws_under_its_key_and_no_bias(name: str) -> None:
-    cfg = configure(f"+experiment={name}", "learner=multimodal", "seed=5", "stream.tasks=3", "backbone.sizes=[30,20]", *FEW_IMAGES)
+def test_the_published_multimodal_network_has_the_weights_that_pytorch_draws_under_its_key_and_no_bias(
+    name: str,
+) -> None:
+    cfg = configure(
+        f"+experiment={name}",
+        "learner=multimodal",
+        "seed=5",
+        "stream.tasks=3",
+        "backbone.sizes=[30,20]",
+        *FEW_IMAGES,
+    )
     learner = build_learner(cfg, build_stream(cfg))
     with torch.random.fork_rng():
         torch.manual_seed(seed_of(5, "init", 0))
@@ -126,7 +168,9 @@ def test_the_published_multimodal_network_has_the_weights_that_pytorch_draws_und
         own = [nn.Linear(30, 20), *(nn.Linear(784, 30) for _ in range(3)), nn.Linear(20, 10)]
     trunk = learner.network.trunk
     layers = [trunk.linear2, *trunk.linear1.layers, learner.network.head]
-    assert all(torch.equal(layer.weight, of_pytorch.weight) for layer, of_pytorch in zip(layers, own, strict=True))
+    assert all(
+        torch.equal(layer.weight, of_pytorch.weight) for layer, of_pytorch in zip(layers, own, strict=True)
+    )
     assert not any(layer.bias.any() for layer in layers)
 
 
@@ -139,22 +183,33 @@ SENSIBLE = [
 
 @pytest.mark.parametrize(("heads", "head"), SENSIBLE)
 def test_every_head_mode_runs_that_makes_sense(heads: str, head: str, tmp_path: Path) -> None:
-    assert run(tmp_path, f"stream.head={head}", f"backbone.heads={heads}")["metrics"]["average_accuracy"] > 0.1
+    assert (
+        run(tmp_path, f"stream.head={head}", f"backbone.heads={heads}")["metrics"]["average_accuracy"] > 0.1
+    )
 
 
 # ---- every stream on every data set --------------------------------------------------------------------------------
 
 SOURCES = list(configure().data.sources)
-FEW = {"cifar100": (4000, 1000), "devanagari": (2300, 460), "dtd": (3760, 470)}  # images; 1200 and 300 of the others
+FEW = {
+    "cifar100": (4000, 1000),
+    "devanagari": (2300, 460),
+    "dtd": (3760, 470),
+}  # images; 1200 and 300 of the others
 FEW_IMAGES = [
-    f"data.sources.{name}.{split}={count}" for name in SOURCES for split, count in zip(("train", "test"), FEW.get(name, (1200, 300)))
+    f"data.sources.{name}.{split}={count}"
+    for name in SOURCES
+    for split, count in zip(("train", "test"), FEW.get(name, (1200, 300)))
 ]
 
 
 def first_tasks_of(stream: str, count: int) -> str:
     """As an argument of the command line."""
     tasks = configure(f"stream={stream}").stream.tasks[:count]
-    listed = [f"{{source: {t.source}, classes: {list(t.classes)}, n_train: {t.n_train}, n_val: {t.n_val}}}" for t in tasks]
+    listed = [
+        f"{{source: {t.source}, classes: {list(t.classes)}, n_train: {t.n_train}, n_val: {t.n_val}}}"
+        for t in tasks
+    ]
     return f"stream.tasks=[{', '.join(listed)}]"
 
 
@@ -163,7 +218,10 @@ STREAMS = {
     "permuted": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "rotated": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "two_tasks": ["stream.n_train=60", "stream.n_val=20"],
-    "transfer": ["stream.tasks=[{source: mnist, n_train: 60}, {source: svhn, n_train: 60}]", "stream.n_val=20"],
+    "transfer": [
+        "stream.tasks=[{source: mnist, n_train: 60}, {source: svhn, n_train: 60}]",
+        "stream.n_val=20",
+    ],
     "sequence": [],
     "incremental_cifar100": ["stream.tasks=3", "stream.n_train=50"],
     "split_cifar100": ["stream.tasks=3", "stream.n_train=100", "stream.n_val=50"],
@@ -181,7 +239,10 @@ def test_every_stream_is_tried_here() -> None:
 @pytest.mark.parametrize("stream", STREAMS)
 def test_every_stream_can_be_tested_on_a_share_of_its_images(stream: str) -> None:
     whole, half = (
-        build_stream(configure(f"stream={stream}", f"stream.test_share={share}", *FEW_IMAGES, *STREAMS[stream])) for share in ("null", 0.5)
+        build_stream(
+            configure(f"stream={stream}", f"stream.test_share={share}", *FEW_IMAGES, *STREAMS[stream])
+        )
+        for share in ("null", 0.5)
     )
     for index in range(2):
         every, some = whole.recipe(index).test, half.recipe(index).test
@@ -192,7 +253,14 @@ def test_every_stream_can_be_tested_on_a_share_of_its_images(stream: str) -> Non
 @pytest.mark.parametrize("learner", ["finetune", "independent"])
 @pytest.mark.parametrize("stream", STREAMS)
 def test_every_stream_is_learned(stream: str, learner: str, tmp_path: Path) -> None:
-    smaller = [*FEW_IMAGES, *STREAMS[stream], "backbone.sizes=[32]", "trainer.max_epochs=1", "selection=none", "trainer.patience=null"]
+    smaller = [
+        *FEW_IMAGES,
+        *STREAMS[stream],
+        "backbone.sizes=[32]",
+        "trainer.max_epochs=1",
+        "selection=none",
+        "trainer.patience=null",
+    ]
     results = run(tmp_path, f"stream={stream}", f"learner={learner}", "progress=false", *smaller, small=False)
     assert all(accuracy is not None for accuracy in results["accuracy_matrix"][-1])
 
@@ -207,6 +275,8 @@ def test_every_data_set_can_be_split_permuted_and_learned_in_two_tasks(source: s
         s = build_stream(configure("stream=permuted", f"stream.head={head}", *some))
         assert not torch.equal(s.recipe(0).pixels, s.recipe(1).pixels)
     for kind in (*FIRST_TASKS, PERMUTED_TASKS):
-        s = build_stream(configure("stream=two_tasks", f"stream.kind={kind}", "stream.class_order=frequency", *some))
+        s = build_stream(
+            configure("stream=two_tasks", f"stream.kind={kind}", "stream.class_order=frequency", *some)
+        )
         assert [len(s.task(index).train) for index in range(2)] == [30, 30]
         assert (len(s), s.head.outputs) == (2, 10)

@@ -120,7 +120,10 @@ def test_only_learners_that_declare_it_are_lent_past_tasks(overrides: tuple) -> 
 
 # ---- U4, U5: without strength, and on the first task, finetune to the bit ----------------------------------------
 
-WITHOUT_STRENGTH = {"ewc": ("learner.strength=0",), "er": ("learner.size=0",)}  # settings under which a learner is finetune
+WITHOUT_STRENGTH = {
+    "ewc": ("learner.strength=0",),
+    "er": ("learner.size=0",),
+}  # settings under which a learner is finetune
 OWN_WAY = {  # learners that never are, and why
     "finetune": "itself; tests/learners compare it with a hand-written loop",
     "independent": "a network a task",
@@ -199,11 +202,20 @@ OPTIMIZERS = {"adam": {"optimizer": "adam"}, "momentum": {"optimizer": "sgd", "m
 
 @every_learner
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_the_optimizers_state_is_reset_at_a_switch_unless_it_is_to_be_carried(overrides: tuple, optimizer: str) -> None:
-    settings = {state: training(max_epochs=2, optimizer_state=state, **OPTIMIZERS[optimizer]) for state in ("reset", "carry")}
-    reset, carry = (learn(maker(*overrides)(), toys.stream(), settings[state]) for state in ("reset", "carry"))
+def test_the_optimizers_state_is_reset_at_a_switch_unless_it_is_to_be_carried(
+    overrides: tuple, optimizer: str
+) -> None:
+    settings = {
+        state: training(max_epochs=2, optimizer_state=state, **OPTIMIZERS[optimizer])
+        for state in ("reset", "carry")
+    }
+    reset, carry = (
+        learn(maker(*overrides)(), toys.stream(), settings[state]) for state in ("reset", "carry")
+    )
     assert not reset.engine.moments
-    assert held_bytes(carry.learner, carry.engine.moments)["optimizer"] >= sum(p.nbytes for p in trained(carry.learner))
+    assert held_bytes(carry.learner, carry.engine.moments)["optimizer"] >= sum(
+        p.nbytes for p in trained(carry.learner)
+    )
     assert torch.equal(reset.weights, carry.weights) == (name_of(overrides) in STARTS_ANEW)
 
 
@@ -221,7 +233,9 @@ def trained(learner: Learner) -> list[nn.Parameter]:
 
 
 def nothing_is_hidden(tmp_path: Path, *overrides: str) -> None:
-    plain, fresh = (run(tmp_path / word, *overrides, f"debug.fresh_learner={word}") for word in ("false", "true"))
+    plain, fresh = (
+        run(tmp_path / word, *overrides, f"debug.fresh_learner={word}") for word in ("false", "true")
+    )
     assert but_what_may_differ(plain) == but_what_may_differ(fresh)
 
 
@@ -249,19 +263,27 @@ def test_a_hidden_tensor_is_caught(tmp_path: Path) -> None:
 
 
 KILLED = [(case, "") for case in CASES]
-KILLED += [(("learner=ewc",), extra) for extra in ("trainer.optimizer_state=carry", "trainer.precision=bf16-mixed")]
+KILLED += [
+    (("learner=ewc",), extra) for extra in ("trainer.optimizer_state=carry", "trainer.precision=bf16-mixed")
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("overrides", "extra"), KILLED, ids=lambda part: name_of(part) if isinstance(part, tuple) else part or "-")
-def test_killed_again_and_again_inside_phases_it_ends_the_same(overrides: tuple, extra: str, tmp_path: Path, capfd) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "extra"), KILLED, ids=lambda part: name_of(part) if isinstance(part, tuple) else part or "-"
+)
+def test_killed_again_and_again_inside_phases_it_ends_the_same(
+    overrides: tuple, extra: str, tmp_path: Path, capfd
+) -> None:
     options, kills = (*FRAGILE, *overrides, *extra.split()), 0
     while in_a_child(lambda: dying("block:7", lambda: run(tmp_path / "killed", *options))) == -signal.SIGKILL:
         kills += 1
         assert kills < 60, "no progress is made between kills"
     assert kills >= 2
     assert "resumed at step" in capfd.readouterr().err
-    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(run(tmp_path / "whole", *options))
+    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(
+        run(tmp_path / "whole", *options)
+    )
 
 
 # ---- devices that are not at hand --------------------------------------------------------------------------------
@@ -272,7 +294,11 @@ def stands_for_numbers(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_floating_point():
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
     square = tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1]
-    return torch.eye(len(tensor), dtype=tensor.dtype) if square else -torch.ones(tensor.shape, dtype=tensor.dtype)
+    return (
+        torch.eye(len(tensor), dtype=tensor.dtype)
+        if square
+        else -torch.ones(tensor.shape, dtype=tensor.dtype)
+    )
 
 
 def every_hook_runs_on_meta(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +334,9 @@ def every_hook_runs_on_meta(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @every_learner
-def test_every_hook_runs_on_a_device_that_is_not_the_cpu(overrides: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_hook_runs_on_a_device_that_is_not_the_cpu(
+    overrides: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
     every_hook_runs_on_meta(maker(*overrides), monkeypatch)
 
 

@@ -25,7 +25,13 @@ from tests.commands import configure
 
 CONF = Path(conf_dir())
 FILES = sorted(path for path in CONF.rglob("*.yaml") if path.parent.name != "experiment")
-READERS = {".": Settings, "data": Data, "selection": Selection, "trainer": Training, "stream/show": Show}  # of others: their _target_
+READERS = {
+    ".": Settings,
+    "data": Data,
+    "selection": Selection,
+    "trainer": Training,
+    "stream/show": Show,
+}  # of others: their _target_
 PROVIDED = {  # by the program, and which keys it reads itself
     "learner": (("build", "head", "grid", "seed"), ("name",)),
     "stream": (("images", "sources", "show"), ("name", "source", "show")),
@@ -82,7 +88,9 @@ def choice(path: Path) -> Choice:
     return Choice(path)
 
 
-every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONF).with_suffix("").as_posix())
+every_file = pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: path.relative_to(CONF).with_suffix("").as_posix()
+)
 
 
 @every_file
@@ -98,7 +106,9 @@ def test_every_synthetic_source_is_declared_too() -> None:
     for name, source in OmegaConf.to_container(configure().data.sources).items():
         target = get_object(source.pop("_target_"))
         check_arguments(target, source, name)
-        assert not fits(keyword_parameters(target)[0]["seed"].annotation, -1), f"{name}: `seed` comes from another module"
+        assert not fits(keyword_parameters(target)[0]["seed"].annotation, -1), (
+            f"{name}: `seed` comes from another module"
+        )
 
 
 # ---- defaults ------------------------------------------------------------------------------------------------------
@@ -106,9 +116,9 @@ def test_every_synthetic_source_is_declared_too() -> None:
 
 def default_files() -> list[Path]:
     """Those that name their class or function themselves; others are variants. A source is no default of anything."""
-    return [p for p in FILES if re.search("^_target_: [^n]", p.read_text(), re.M) and p.parent.name != "sources"] + [
-        CONF / "stream/show/plain.yaml"
-    ]
+    return [
+        p for p in FILES if re.search("^_target_: [^n]", p.read_text(), re.M) and p.parent.name != "sources"
+    ] + [CONF / "stream/show/plain.yaml"]
 
 
 @pytest.mark.parametrize("path", default_files(), ids=lambda path: path.stem)
@@ -151,15 +161,23 @@ def test_a_comment_that_states_choices_states_those_of_the_annotation(path: Path
             missing = [word for word in others if not mentions(comment, word)]
             assert not missing, f"{key}: the comment leaves out {missing}"
         for part in comment.split(" | ") if words and " | " in comment else ():
-            assert any(mentions(part, word) for word in words) or "list" in part, f"{key}: {part} is no choice"
+            assert any(mentions(part, word) for word in words) or "list" in part, (
+                f"{key}: {part} is no choice"
+            )
 
 
-@pytest.mark.parametrize("path", [*default_files(), CONF / "trainer/default.yaml", CONF / "config.yaml"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [*default_files(), CONF / "trainer/default.yaml", CONF / "config.yaml"],
+    ids=lambda path: path.stem,
+)
 def test_a_key_with_several_values_to_choose_from_is_explained_where_its_default_stands(path: Path) -> None:
     one = choice(path)
     for key, comment in one.own():
         words = words_to_choose_from(one.parameters[key].annotation)
-        assert all(mentions(f"{comment} {as_yaml(one.config[key])}", word) for word in words), f"{key}: {words}"
+        assert all(mentions(f"{comment} {as_yaml(one.config[key])}", word) for word in words), (
+            f"{key}: {words}"
+        )
 
 
 @every_file

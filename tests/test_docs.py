@@ -29,9 +29,21 @@ from tests import docs
 from tests.docs import PAGES, README, ROOT, Command
 
 ALL = [command for path in PAGES for command in docs.commands(path)]
-HERE = {"python", "pip", "pytest", "mkdocs", "ruff", "mypy", "git", "cd", "export"}  # programs that the pages call
+HERE = {
+    "python",
+    "pip",
+    "pytest",
+    "mkdocs",
+    "ruff",
+    "mypy",
+    "git",
+    "cd",
+    "export",
+}  # programs that the pages call
 ON_THE_PAGE = ("learner=anchored", "learner=l2_anchor")  # choices that the reader has just written
-NAMES = {yaml.safe_load(path.read_text()).get("name") for path in (Path(conf_dir()) / "experiment").glob("*.yaml")} | {"quickstart"}
+NAMES = {
+    yaml.safe_load(path.read_text()).get("name") for path in (Path(conf_dir()) / "experiment").glob("*.yaml")
+} | {"quickstart"}
 
 
 def of(*words: str) -> list[Command]:
@@ -49,7 +61,9 @@ def every(commands: Sequence[Command]) -> pytest.MarkDecorator:
 def folder_of_ones_own(root: Path, page: str) -> Path:
     """What the page has its reader write before a command with --config-dir."""
     text = (ROOT / page).read_text()
-    for name, code in re.findall(r"`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+    for name, code in re.findall(
+        r"`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```$", text, re.DOTALL | re.MULTILINE
+    ):
         path = root / page / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(code)
@@ -58,13 +72,18 @@ def folder_of_ones_own(root: Path, page: str) -> Path:
 
 def configurations(arguments: Sequence[str]) -> Iterator[list[str]]:
     """Arguments of single runs that a command line makes: each choice of a sweep once, beside the first of all others."""
-    parsed: list[Override] = OverridesParser.create().parse_overrides([word for word in arguments if not word.startswith("-")])
+    parsed: list[Override] = OverridesParser.create().parse_overrides(
+        [word for word in arguments if not word.startswith("-")]
+    )
     choices = [[*each.sweep_string_iterator()] if each.is_sweep_override() else [None] for each in parsed]
-    choices = [row[:1] if each.key_or_group == "seed" else row for each, row in zip(parsed, choices)]  # one is like another
+    choices = [
+        row[:1] if each.key_or_group == "seed" else row for each, row in zip(parsed, choices)
+    ]  # one is like another
     for row in zip_longest([None], *choices):
         chosen = [other[0] if choice is None else choice for choice, other in zip(row[1:], choices)]
         yield [
-            each.input_line if choice is None else f"{each.input_line.partition('=')[0]}={choice}" for each, choice in zip(parsed, chosen)
+            each.input_line if choice is None else f"{each.input_line.partition('=')[0]}={choice}"
+            for each, choice in zip(parsed, chosen)
         ]
 
 
@@ -78,18 +97,26 @@ def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> No
         sources = {*build_sources(cfg)}  # their names
         if "source" in cfg.stream:
             assert cfg.stream.source in sources
-        for task in cfg.stream.tasks if "tasks" in cfg.stream and not isinstance(cfg.stream.tasks, int) else ():
+        for task in (
+            cfg.stream.tasks if "tasks" in cfg.stream and not isinstance(cfg.stream.tasks, int) else ()
+        ):
             assert task.source in sources
 
 
 def is_study(arguments: Sequence[str]) -> bool:
     """Whether an experiment is a sweep of its own."""
     named = [word.partition("=")[2] for word in arguments if word.startswith("+experiment=")]
-    return any("mode: MULTIRUN" in Path(conf_dir(), "experiment", f"{name}.yaml").read_text() for name in named if "," not in name)
+    return any(
+        "mode: MULTIRUN" in Path(conf_dir(), "experiment", f"{name}.yaml").read_text()
+        for name in named
+        if "," not in name
+    )
 
 
 @every(of("python", "-m", "cl_lightning"))
-def test_a_command_of_the_pages_composes(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_of_the_pages_composes(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments, extra = list(command.words[3:]), None
     if "--config-dir" in arguments:
         at = arguments.index("--config-dir")
@@ -98,18 +125,31 @@ def test_a_command_of_the_pages_composes(command: Command, tmp_path: Path, monke
         monkeypatch.delitem(sys.modules, "my_learners", raising=False)
         extra = own / arguments.pop(at + 1)
         del arguments[at]
-        assert any((extra / f"{choice.replace('=', '/')}.yaml").is_file() for choice in arguments if choice in ON_THE_PAGE)
+        assert any(
+            (extra / f"{choice.replace('=', '/')}.yaml").is_file()
+            for choice in arguments
+            if choice in ON_THE_PAGE
+        )
     options = [word for word in arguments if word.startswith("-")]
     assert set(options) <= {"--multirun", "-m", "--help", "--cfg"}
     if "--cfg" in options:
         assert arguments.pop(arguments.index("--cfg") + 1) == "job"
     if "--help" not in options:
         compose_and_check(arguments, extra)
-    assert "--multirun" in options or is_study(arguments) or len([*configurations(arguments)]) == 1, "many values, but no sweep"
+    assert "--multirun" in options or is_study(arguments) or len([*configurations(arguments)]) == 1, (
+        "many values, but no sweep"
+    )
 
 
 @pytest.mark.parametrize(
-    "arguments", [("learner=gemm",), ("nothing=1",), ("learner.memory=3",), ("trainer.lr=fast",), ("stream=permuted", "+stream.taks=3")]
+    "arguments",
+    [
+        ("learner=gemm",),
+        ("nothing=1",),
+        ("learner.memory=3",),
+        ("trainer.lr=fast",),
+        ("stream=permuted", "+stream.taks=3"),
+    ],
 )
 def test_a_command_with_a_name_or_value_that_is_not_there_does_not_compose(arguments: tuple) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011 - Hydra's or the program's
@@ -117,7 +157,9 @@ def test_a_command_with_a_name_or_value_that_is_not_there_does_not_compose(argum
 
 
 @every(of("python", "-m", "cl_lightning.report"))
-def test_a_report_of_the_pages_has_options_and_folders_that_there_are(command: Command, tmp_path: Path, monkeypatch) -> None:
+def test_a_report_of_the_pages_has_options_and_folders_that_there_are(
+    command: Command, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert report(list(command.words[3:])) == 2, "no run is there"  # an unknown option would end the program
     assert all(Path(word).name in NAMES for word in command.words[3:] if not word.startswith("-"))
@@ -147,12 +189,18 @@ def test_a_module_that_the_pages_run_has_the_options_that_they_give_it(command: 
 
 @every(of("pytest"))
 def test_a_pytest_command_names_tests_that_there_are(command: Command) -> None:
-    assert all((ROOT / word.partition("::")[0]).exists() for word in command.words[1:] if word.startswith("tests"))
+    assert all(
+        (ROOT / word.partition("::")[0]).exists() for word in command.words[1:] if word.startswith("tests")
+    )
 
 
 @every(of("pip"))
 def test_what_is_installed_from_here_is_an_extra_that_there_is(command: Command) -> None:
-    extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text().partition("optional-dependencies]")[2], re.MULTILINE)
+    extras = re.findall(
+        r"^(\w+) = \[",
+        (ROOT / "pyproject.toml").read_text().partition("optional-dependencies]")[2],
+        re.MULTILINE,
+    )
     assert command.words[1] == "install"
     for word in command.words[2:]:
         assert not word.startswith(".") or set(re.findall(r"\[(.*)\]", word)) <= set(extras)
@@ -160,8 +208,14 @@ def test_what_is_installed_from_here_is_an_extra_that_there_is(command: Command)
 
 def test_the_pages_call_no_other_programs() -> None:
     assert {command.words[0] for command in ALL} <= HERE
-    assert {command.words[2] for command in of("python", "-m")} >= {"cl_lightning", "cl_lightning.report", "cl_lightning.data"}
-    assert len(of("python")) == sum(text.count("python -m ") for path in PAGES for text in docs.blocks(path.read_text(), "bash"))
+    assert {command.words[2] for command in of("python", "-m")} >= {
+        "cl_lightning",
+        "cl_lightning.report",
+        "cl_lightning.data",
+    }
+    assert len(of("python")) == sum(
+        text.count("python -m ") for path in PAGES for text in docs.blocks(path.read_text(), "bash")
+    )
 
 
 # ---- text ----------------------------------------------------------------------------------------------------------
@@ -188,7 +242,9 @@ def test_examples_compile(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_of_the_project_that_a_page_names_are_there(path: Path) -> None:
-    named = re.findall(r"`((?:cl_lightning|conf|tests|docs|\.ci|\.github)/[\w./*-]*)`", docs.prose(path.read_text()))
+    named = re.findall(
+        r"`((?:cl_lightning|conf|tests|docs|\.ci|\.github)/[\w./*-]*)`", docs.prose(path.read_text())
+    )
     assert not [name for name in named if not any(ROOT.glob(name))]
 
 
@@ -205,19 +261,27 @@ def test_every_page_is_in_the_sites_menu_and_every_page_in_the_menu_is_there() -
                 yield from pages(entry)
 
     listed = list(pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
-    assert sorted(listed) == sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+    assert sorted(listed) == sorted(
+        str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")
+    )
 
 
 def test_pages_end_every_line_within_110_columns_but_for_tables_output_and_what_cannot_be_broken() -> None:
     for path in PAGES:
         text = re.sub(r"^```text\n.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
-        long = [line for line in text.splitlines() if len(line) > 110 and not line.startswith(("|", "python -m"))]
+        long = [
+            line for line in text.splitlines() if len(line) > 110 and not line.startswith(("|", "python -m"))
+        ]
         assert not long, path
 
 
 # ---- what the pages list -------------------------------------------------------------------------------------------
 
-ORACLES = [line for line in docs.page("contributing").partition("## Oracles")[2].splitlines() if line.startswith("| ")]
+ORACLES = [
+    line
+    for line in docs.page("contributing").partition("## Oracles")[2].splitlines()
+    if line.startswith("| ")
+]
 ORACLES = [line for line in ORACLES if "tests/" in line]
 
 
@@ -245,14 +309,29 @@ def test_every_learner_metric_and_rule_of_the_card_has_an_oracle() -> None:
 
 def test_every_learner_stream_and_network_has_a_row_on_its_page() -> None:
     for group, name in (("learner", "learners"), ("backbone", "learners"), ("stream", "data")):
-        first = " ".join(line.split(" | ")[0] for line in docs.page(name).splitlines() if line.startswith("| `"))
-        assert not [path.stem for path in (Path(conf_dir()) / group).glob("*.yaml") if f"`{path.stem}`" not in first]
+        first = " ".join(
+            line.split(" | ")[0] for line in docs.page(name).splitlines() if line.startswith("| `")
+        )
+        assert not [
+            path.stem for path in (Path(conf_dir()) / group).glob("*.yaml") if f"`{path.stem}`" not in first
+        ]
 
 
 def test_every_hook_of_a_learner_is_on_its_page() -> None:
-    private = {"training_step", "configure_optimizers", "on_save_checkpoint", "on_load_checkpoint", "get_extra_state", "set_extra_state"}
+    private = {
+        "training_step",
+        "configure_optimizers",
+        "on_save_checkpoint",
+        "on_load_checkpoint",
+        "get_extra_state",
+        "set_extra_state",
+    }
     helpers = {"fresh", "masked", "phase_run"}  # called by learners, or the engine's
-    hooks = {name for name in vars(Learner) if not name.startswith("_") and callable(getattr(Learner, name))} - private - helpers
+    hooks = (
+        {name for name in vars(Learner) if not name.startswith("_") and callable(getattr(Learner, name))}
+        - private
+        - helpers
+    )
     assert hooks >= {"loss", "adopt"}
     assert not [hook for hook in hooks if not re.search(rf"`(self\.)?{hook}\(", docs.page("learners"))]
 
@@ -261,7 +340,10 @@ def test_the_five_papers_are_cited() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors"} <= cited.keys()
     assert len({paper["url"] for paper in cited["references"]}) == 5
-    assert cited["version"] == re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert (
+        cited["version"]
+        == re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    )
 
 
 def test_the_types_of_the_package_are_there_for_others() -> None:

@@ -19,7 +19,15 @@ from cl_lightning.learners import Finetune, Independent, Phase
 from cl_lightning.report.results import schema
 from cl_lightning.store.files import Store
 from tests import toys
-from tests.commands import SMALL, but_what_may_differ, configure, fingerprint_of, folder_of, returned_and_results, run
+from tests.commands import (
+    SMALL,
+    but_what_may_differ,
+    configure,
+    fingerprint_of,
+    folder_of,
+    returned_and_results,
+    run,
+)
 
 LEARNERS = ["finetune", "independent", "independent_gem", "joint"]
 SCHEMA = schema()
@@ -78,10 +86,22 @@ def test_results_tell_the_digests_of_the_images_that_the_stream_is_made_of(tmp_p
     assert list(plain) == ["mnist"]
     assert images("seed=1", "stream=permuted") == plain, "whatever is drawn from them"
     assert images("data.sources.mnist.seed=1")["mnist"] != plain["mnist"]
-    few = [f"data.sources.{name}.{part}={count}" for name in ("mnist", "svhn") for part, count in (("train", 2000), ("test", 300))]
+    few = [
+        f"data.sources.{name}.{part}={count}"
+        for name in ("mnist", "svhn")
+        for part, count in (("train", 2000), ("test", 300))
+    ]
     listed = "stream.tasks=[{source: svhn, n_train: 60}, {source: mnist, n_train: 60}]"
-    short = ("selection=none", "trainer.max_epochs=1", "stream.n_val=20", "backbone.sizes=[16]", "progress=false")
-    both = run(tmp_path, "learner=finetune", "stream=transfer", listed, *few, *short, small=False)["stream"]["images"]
+    short = (
+        "selection=none",
+        "trainer.max_epochs=1",
+        "stream.n_val=20",
+        "backbone.sizes=[16]",
+        "progress=false",
+    )
+    both = run(tmp_path, "learner=finetune", "stream=transfer", listed, *few, *short, small=False)["stream"][
+        "images"
+    ]
     assert set(both) == {"mnist", "svhn"}
     assert both["mnist"] == plain["mnist"]
 
@@ -105,7 +125,9 @@ def test_transfer_is_what_the_stream_gave_less_what_the_task_alone_gave(tmp_path
 
 
 def test_without_validation_data_and_selection_a_run_works(tmp_path: Path) -> None:
-    returned, results = returned_and_results(tmp_path, "selection=none", "stream.n_val=0", "trainer.patience=null")
+    returned, results = returned_and_results(
+        tmp_path, "selection=none", "stream.n_val=0", "trainer.patience=null"
+    )
     jsonschema.validate(results, SCHEMA)
     assert [s["val_accuracy"] for s in results["selected"]] == [None] * 3
     assert results["validation_at_end"] == {"accuracies": [None] * 3, "mean": None}
@@ -122,7 +144,10 @@ class SaysTheLatest(Finetune):
         self.memory["says"] = task.head.owned[task.index][0]
 
     def predictors(self, seen):
-        return {"first": self, "second": Finetune(build=self.build, head=self.head, grid=self.grid, seed=self.seed)}
+        return {
+            "first": self,
+            "second": Finetune(build=self.build, head=self.head, grid=self.grid, seed=self.seed),
+        }
         yield
 
     def forward(self, x, task):
@@ -131,11 +156,15 @@ class SaysTheLatest(Finetune):
         return logits
 
 
-def test_a_run_returns_the_mean_validation_accuracy_on_all_tasks_at_the_end_of_the_stream(tmp_path: Path) -> None:
+def test_a_run_returns_the_mean_validation_accuracy_on_all_tasks_at_the_end_of_the_stream(
+    tmp_path: Path,
+) -> None:
     latest = ("learner._target_=tests.test_experiment.SaysTheLatest", "stream.head=single")
     returned, results = returned_and_results(tmp_path, *latest)
     last = build_stream(configure(*SMALL)).task(2)
-    share = last.val.y.tolist().count(last.head.owned[2][0]) / 30  # of the last task; nothing is left of the others
+    share = (
+        last.val.y.tolist().count(last.head.owned[2][0]) / 30
+    )  # of the last task; nothing is left of the others
     assert results["validation_at_end"]["accuracies"] == [0, 0, share]
     assert returned == results["validation_at_end"]["mean"] == share / 3
     assert 0 < share != results["accuracy_matrix"][-1][-1], "a test accuracy is another number"
@@ -156,16 +185,22 @@ def test_what_a_run_returns_prefers_who_keeps_all_tasks_to_who_learns_each_best(
 def test_validation_at_the_end_is_measured_once_when_all_is_learned(tmp_path: Path, monkeypatch) -> None:
     saved: list[str] = []
     original = Store.save
-    monkeypatch.setattr(Store, "save", lambda self, key, *more: saved.append(key) or original(self, key, *more))
+    monkeypatch.setattr(
+        Store, "save", lambda self, key, *more: saved.append(key) or original(self, key, *more)
+    )
     results = run(tmp_path)
     assert saved[-1] == "validation"
     assert saved.count("validation") == 1
-    record = json.loads((folder_of(configure(f"outputs={tmp_path}", *SMALL)) / "validation.json").read_text())["record"]
+    record = json.loads(
+        (folder_of(configure(f"outputs={tmp_path}", *SMALL)) / "validation.json").read_text()
+    )["record"]
     assert record["accuracies"] == results["validation_at_end"]["accuracies"]
 
 
 def test_a_phase_with_a_score_of_its_own_is_told_as_a_score_and_not_as_an_accuracy(tmp_path: Path) -> None:
-    returned, results = returned_and_results(tmp_path, "learner._target_=tests.test_experiment.ScoredOtherwise", "trainer.patience=1000")
+    returned, results = returned_and_results(
+        tmp_path, "learner._target_=tests.test_experiment.ScoredOtherwise", "trainer.patience=1000"
+    )
     jsonschema.validate(results, SCHEMA)
     for each in (standing for chosen in results["selected"] for standing in (chosen, *chosen["compared"])):
         assert each["val_accuracy"] is None
@@ -182,7 +217,9 @@ class ScoredOtherwise(Finetune):
     """Its scores are no accuracies."""
 
     def learn(self, task):
-        best = yield Phase(self.candidates(task), score=lambda c, val: 2.5 if c.hparams["lr"] == 0.001 else -40.0)
+        best = yield Phase(
+            self.candidates(task), score=lambda c, val: 2.5 if c.hparams["lr"] == 0.001 else -40.0
+        )
         assert best.score == 2.5
         self.adopt(best.candidate, task)
 
@@ -209,7 +246,9 @@ def garbled(monkeypatch: pytest.MonkeyPatch, pool: str) -> None:
 
 
 @pytest.mark.parametrize("pool", ["test", "val"])
-def test_sweepers_are_handed_what_validation_says_and_nothing_of_test_labels(pool, tmp_path, monkeypatch) -> None:
+def test_sweepers_are_handed_what_validation_says_and_nothing_of_test_labels(
+    pool, tmp_path, monkeypatch
+) -> None:
     """With the labels of the other class of two, every wrong answer is right."""
     sizes = {"n_train": 20, "n_val": 15, "n_test": None}
     s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, head="multi_train_test", **sizes)
@@ -227,7 +266,9 @@ def test_sweepers_are_handed_what_validation_says_and_nothing_of_test_labels(poo
     assert values[1] == (values[0] if pool == "test" else pytest.approx(1 - values[0]))
 
 
-def test_the_same_command_again_finds_the_finished_run(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+def test_the_same_command_again_finds_the_finished_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
+) -> None:
     first = run(tmp_path)
     monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("trained again"))
     assert run(tmp_path) == first
@@ -251,7 +292,9 @@ def test_resume_false_removes_no_folder_that_holds_no_run(tmp_path: Path) -> Non
     assert (folder / "thesis.tex").exists()
 
 
-def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
+) -> None:
     run(tmp_path)
     monkeypatch.setattr("cl_lightning.identity.installed", lambda package: "1.0")
     run(tmp_path)
@@ -276,8 +319,12 @@ def cut_after(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-@pytest.mark.parametrize("key", ["run", "rows/000", "work/task1-0-0", "tasks/001", "rows/002", "rows/003", "validation"])
-def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, key, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "key", ["run", "rows/000", "work/task1-0-0", "tasks/001", "rows/002", "rows/003", "validation"]
+)
+def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(
+    learner, key, tmp_path: Path, monkeypatch
+) -> None:
     whole = run(tmp_path / "whole", f"learner={learner}")
     with monkeypatch.context() as patch, pytest.raises(Stop):
         cut_after(key, patch)
@@ -285,7 +332,9 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(learner, key,
     resumed = run(tmp_path / "cut", f"learner={learner}")
     assert but_what_may_differ(resumed) == but_what_may_differ(whole)
     folder = folder_of(configure(f"outputs={tmp_path / 'cut'}", *SMALL, f"learner={learner}"))
-    assert sorted(path.name for path in (folder / "rows").iterdir()) == [f"{learned:03d}.json" for learned in range(4)]
+    assert sorted(path.name for path in (folder / "rows").iterdir()) == [
+        f"{learned:03d}.json" for learned in range(4)
+    ]
     assert not (folder / "work").exists()
 
 
@@ -328,7 +377,9 @@ def test_the_folder_holds_configuration_records_learners_results_and_curves(tmp_
         "logs.csv",
         "lock",
     }
-    assert sorted(p.name for p in (folder / "tasks").iterdir()) == [f"00{i}.{kind}" for i in range(3) for kind in ("json", "pt")]
+    assert sorted(p.name for p in (folder / "tasks").iterdir()) == [
+        f"00{i}.{kind}" for i in range(3) for kind in ("json", "pt")
+    ]
     assert (folder / "logs.csv").read_text().startswith("step,name,value\n")
 
 
@@ -343,7 +394,16 @@ def test_everything_that_can_change_a_result_changes_the_fingerprint(change: str
 
 @pytest.mark.parametrize(
     "change",
-    ["logger=none", "resume=false", "name=other", "outputs=elsewhere", "cache=/tmp", "progress=false", "trainer.log_every=5", "seed=7"],
+    [
+        "logger=none",
+        "resume=false",
+        "name=other",
+        "outputs=elsewhere",
+        "cache=/tmp",
+        "progress=false",
+        "trainer.log_every=5",
+        "seed=7",
+    ],
 )
 def test_what_cannot_change_a_result_of_a_seed_leaves_the_fingerprint(change: str) -> None:
     assert fingerprint_of(*SMALL, change) == fingerprint_of(*SMALL)
@@ -369,6 +429,9 @@ def test_seeds_share_a_fingerprint_and_not_a_folder() -> None:
     ],
 )
 def test_what_cannot_work_is_refused_with_a_sentence(overrides: list[str], says: str, tmp_path: Path) -> None:
-    plus = [("+" if o.startswith(("selection.grid.strength", "trainer.lightning.")) else "") + o for o in overrides]
+    plus = [
+        ("+" if o.startswith(("selection.grid.strength", "trainer.lightning.")) else "") + o
+        for o in overrides
+    ]
     with pytest.raises(Refusal, match=says):
         run(tmp_path, *plus)

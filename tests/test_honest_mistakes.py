@@ -54,10 +54,17 @@ class CentresValidation(Finetune):
 
 @pytest.mark.parametrize(
     ("cls", "hook"),
-    [(AddsNoise, "loss"), (AddsNoiseInExtend, "extend"), (CentresTheTask, "on_task_start"), (CentresValidation, "score")],
+    [
+        (AddsNoise, "loss"),
+        (AddsNoiseInExtend, "extend"),
+        (CentresTheTask, "on_task_start"),
+        (CentresValidation, "score"),
+    ],
 )
 def test_examples_written_in_place_are_refused_by_name(cls: type[Finetune], hook: str) -> None:
-    with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.{hook}: .*changed in place.*\n.*batch.x \+ noise"):
+    with pytest.raises(
+        ProtocolError, match=rf"{cls.__name__}\.{hook}: .*changed in place.*\n.*batch.x \+ noise"
+    ):
         learn(make(cls), toys.stream(tasks=1))
 
 
@@ -89,7 +96,9 @@ class LearnsInForward(Finetune):
 
 
 def test_what_testing_does_to_a_learner_is_thrown_away() -> None:
-    assert torch.equal(learn(make(LearnsInForward), toys.stream()).weights, learn(make(Finetune), toys.stream()).weights)
+    assert torch.equal(
+        learn(make(LearnsInForward), toys.stream()).weights, learn(make(Finetune), toys.stream()).weights
+    )
 
 
 # ---- candidates --------------------------------------------------------------------------------------------------------
@@ -158,7 +167,10 @@ class TrainsItselfForTests(Finetune):
 
 
 def test_predictors_that_change_the_learner_are_refused() -> None:
-    with pytest.raises(ProtocolError, match=r"TrainsItselfForTests\.predictors changed the learner itself.*\n.*copy\.deepcopy"):
+    with pytest.raises(
+        ProtocolError,
+        match=r"TrainsItselfForTests\.predictors changed the learner itself.*\n.*copy\.deepcopy",
+    ):
         learn(make(TrainsItselfForTests), toys.stream(tasks=1))
 
 
@@ -178,8 +190,12 @@ class KeepsInAList(Finetune):
         self.kept = [*getattr(self, "kept", []), {"x": task.train.x.numpy()[:3].copy()}]
 
 
-@pytest.mark.parametrize(("cls", "name"), [(KeepsAnAttribute, r"self\.old"), (KeepsInAList, r"self\.kept\[0\]\['x'\]")])
-def test_a_tensor_that_no_checkpoint_holds_is_named_at_the_boundary(cls: type[Finetune], name: str, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("cls", "name"), [(KeepsAnAttribute, r"self\.old"), (KeepsInAList, r"self\.kept\[0\]\['x'\]")]
+)
+def test_a_tensor_that_no_checkpoint_holds_is_named_at_the_boundary(
+    cls: type[Finetune], name: str, tmp_path
+) -> None:
     with pytest.raises(ProtocolError, match=rf"{cls.__name__} keeps a tensor in {name}.*\n.*self\.memory"):
         run(tmp_path, f"learner._target_=tests.test_honest_mistakes.{cls.__name__}", "selection=none")
 
@@ -227,9 +243,14 @@ class FailsInLearn(Finetune):
 
 @pytest.mark.parametrize(
     ("cls", "words"),
-    [(Fails, "Fails.after_step raised KeyError: 'no such key'"), (FailsInLearn, "FailsInLearn.learn raised ValueError: between\nphases")],
+    [
+        (Fails, "Fails.after_step raised KeyError: 'no such key'"),
+        (FailsInLearn, "FailsInLearn.learn raised ValueError: between\nphases"),
+    ],
 )
-def test_an_exception_in_a_learners_code_is_told_as_the_learners_with_its_line(cls: type[Finetune], words: str) -> None:
+def test_an_exception_in_a_learners_code_is_told_as_the_learners_with_its_line(
+    cls: type[Finetune], words: str
+) -> None:
     with pytest.raises(LearnerError) as told:
         learn(make(cls), toys.stream(tasks=1))
     assert str(told.value).startswith(words + "\nat ")
@@ -254,4 +275,12 @@ def test_settings_that_would_crash_or_riddle_are_refused(override: str, tmp_path
 
 
 def test_a_learner_with_a_key_called_examples_is_handed_to_callbacks_like_any_other(tmp_path: Path) -> None:
-    run(tmp_path, "learner=ewc", "learner.examples=20", "progress=true", "selection=none", "trainer.lr=0.01", "stream.tasks=2")
+    run(
+        tmp_path,
+        "learner=ewc",
+        "learner.examples=20",
+        "progress=true",
+        "selection=none",
+        "trainer.lr=0.01",
+        "stream.tasks=2",
+    )

@@ -34,7 +34,9 @@ class PredictsFromTrainingData(Finetune):
         return super().forward(x, task)
 
 
-@pytest.mark.parametrize(("cls", "hook"), [(KeepsTheTask, "on_task_start"), (PredictsFromTrainingData, "forward")])
+@pytest.mark.parametrize(
+    ("cls", "hook"), [(KeepsTheTask, "on_task_start"), (PredictsFromTrainingData, "forward")]
+)
 def test_data_of_a_closed_task_raise_and_name_learner_and_hook(cls, hook: str) -> None:
     with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.{hook}: .*closed.*\n.*self\.memory"):
         learn(make(cls), toys.stream())
@@ -100,7 +102,9 @@ class FindsTheFuture(Finetune):
         return super().loss(c, batch)
 
 
-@pytest.mark.parametrize(("cls", "what"), [(FindsTestData, "test data of task 2"), (FindsTheFuture, "training data of task 2")])
+@pytest.mark.parametrize(
+    ("cls", "what"), [(FindsTestData, "test data of task 2"), (FindsTheFuture, "training data of task 2")]
+)
 def test_the_way_through_the_stream_is_closed_while_a_learner_runs(cls, what: str) -> None:
     with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.loss: the {what}"):
         learn(make(cls), toys.stream())
@@ -115,7 +119,9 @@ class UsesTheTaskUndeclared(Independent):
 
 
 def test_a_learner_that_works_only_with_the_undeclared_task_is_told_to_declare_it() -> None:
-    with pytest.raises(LearnerError, match=r"UsesTheTaskUndeclared\.forward raised (.*\n)*.*Needs\(task_id_at_test=True\)"):
+    with pytest.raises(
+        LearnerError, match=r"UsesTheTaskUndeclared\.forward raised (.*\n)*.*Needs\(task_id_at_test=True\)"
+    ):
         learn(make(UsesTheTaskUndeclared), toys.stream())
 
 
@@ -125,7 +131,10 @@ class FailsAnyway(Finetune):
 
 
 def test_other_errors_of_a_learner_are_told_as_its_own_with_their_place() -> None:
-    with pytest.raises(LearnerError, match=r"FailsAnyway.forward raised ZeroDivisionError: its own fault\nat .*test_protocol.py, line \d+"):
+    with pytest.raises(
+        LearnerError,
+        match=r"FailsAnyway.forward raised ZeroDivisionError: its own fault\nat .*test_protocol.py, line \d+",
+    ):
         learn(make(FailsAnyway), toys.stream())
 
 

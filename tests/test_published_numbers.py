@@ -51,7 +51,10 @@ def test_gem_on_a_few_of_its_rotations(real_data: str, tmp_path: Path) -> None:
         "no margin": ("learner.memories=64", "learner.margin=0.0"),
         "gem": ("learner.memories=64",),
     }
-    acc = {name: run(tmp_path, *common, *kind, small=False)["metrics"]["average_accuracy"] for name, kind in kinds.items()}
+    acc = {
+        name: run(tmp_path, *common, *kind, small=False)["metrics"]["average_accuracy"]
+        for name, kind in kinds.items()
+    }
     assert acc["gem"] >= acc["finetune"] + 0.12
     assert acc["gem"] > acc["no margin"]
 
@@ -61,9 +64,19 @@ def test_gem_on_rotations_remembers_all_twenty_tasks(real_data: str, tmp_path: P
     """Accuracy of at least 0.83 and backward transfer of at least -0.03, as published 0.86 and +0.05: the medians after each of the
     last five tasks, since a row of the matrix may fall into a dip, and rounding decides which."""
     results = run(
-        tmp_path, "+experiment=gem_rotations", "data=real", f"data.root={real_data}", "progress=false", "stream.n_test=2000", small=False
+        tmp_path,
+        "+experiment=gem_rotations",
+        "data=real",
+        f"data.root={real_data}",
+        "progress=false",
+        "stream.n_test=2000",
+        small=False,
     )
     R = results["accuracy_matrix"]
     assert median(mean(R[i][:i]) for i in range(16, 21)) >= 0.83
     assert median(mean(R[i][j] - R[j + 1][j] for j in range(i - 1)) for i in range(16, 21)) >= -0.03
-    assert results["card"][-1] == {"rule": "single pass", "verdict": "satisfied", "evidence": "examples seen: 20000 of 20 x 1000"}
+    assert results["card"][-1] == {
+        "rule": "single pass",
+        "verdict": "satisfied",
+        "evidence": "examples seen: 20000 of 20 x 1000",
+    }

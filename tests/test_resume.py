@@ -42,7 +42,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
 
     def results(*overrides: str) -> dict:
         if overrides not in known:
-            known[overrides] = but_what_may_differ(run(tmp_path_factory.mktemp("whole"), *FRAGILE, *overrides))
+            known[overrides] = but_what_may_differ(
+                run(tmp_path_factory.mktemp("whole"), *FRAGILE, *overrides)
+            )
         return known[overrides]
 
     return results
@@ -60,7 +62,9 @@ def once(point: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_a_named_point(point: str, count: int, tmp_path: Path, whole, capfd: pytest.CaptureFixture) -> None:
+def test_killed_at_a_named_point(
+    point: str, count: int, tmp_path: Path, whole, capfd: pytest.CaptureFixture
+) -> None:
     count = min(count, once(point))
     killed(f"{point}:{count}", lambda: run(tmp_path, *FRAGILE))
     results = run(tmp_path, *FRAGILE)
@@ -68,14 +72,23 @@ def test_killed_at_a_named_point(point: str, count: int, tmp_path: Path, whole, 
         assert "resumed at step" in capfd.readouterr().err
     assert but_what_may_differ(results) == whole()
     folder = folder_of(tmp_path)
-    assert sorted(path.name for path in (folder / "tasks").iterdir()) == ["000.json", "000.pt", "001.json", "001.pt"]
+    assert sorted(path.name for path in (folder / "tasks").iterdir()) == [
+        "000.json",
+        "000.pt",
+        "001.json",
+        "001.pt",
+    ]
     assert not (folder / "work").exists()
     assert not list(folder.rglob("*.building"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", ["trainer.candidates_at_once=2", "backbone.sizes=[64] backbone.dropout=0.0"])  # the latter is stacked
-def test_killed_again_and_again_inside_a_phase(extra: str, tmp_path: Path, whole, capfd: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "extra", ["trainer.candidates_at_once=2", "backbone.sizes=[64] backbone.dropout=0.0"]
+)  # the latter is stacked
+def test_killed_again_and_again_inside_a_phase(
+    extra: str, tmp_path: Path, whole, capfd: pytest.CaptureFixture
+) -> None:
     options, kills = (*FRAGILE, *extra.split()), 0
     while in_a_child(lambda: dying("block:4", lambda: run(tmp_path, *options))) == -signal.SIGKILL:
         kills += 1
@@ -109,19 +122,33 @@ def flip_a_bit(path: Path) -> None:
 
 
 DAMAGES = [truncate, empty, flip_a_bit, Path.unlink]
-FILES = ["run.json", "tasks/000.json", "tasks/000.pt", "tasks/001.json", "tasks/001.pt", "rows/000.json", "rows/001.json", "rows/002.json"]
+FILES = [
+    "run.json",
+    "tasks/000.json",
+    "tasks/000.pt",
+    "tasks/001.json",
+    "tasks/001.pt",
+    "rows/000.json",
+    "rows/001.json",
+    "rows/002.json",
+]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", [*FILES, "validation.json", "results.json"])
-def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(damage, file: str, tmp_path: Path, whole) -> None:
+def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(
+    damage, file: str, tmp_path: Path, whole
+) -> None:
     run(tmp_path, *FRAGILE)
     damage(folder_of(tmp_path) / file)
     if file == "run.json":
         with pytest.raises(Refusal, match=r"run\.json.*(damaged|gone)"):
             run(tmp_path, *FRAGILE)
         return
-    if file == "tasks/000.pt" or (file, damage) in (("tasks/001.pt", Path.unlink), ("results.json", Path.unlink)):
+    if file == "tasks/000.pt" or (file, damage) in (
+        ("tasks/001.pt", Path.unlink),
+        ("results.json", Path.unlink),
+    ):
         results = run(tmp_path, *FRAGILE)  # nothing needs it any more, or it is derived
     elif file == "tasks/001.pt":
         results = run(tmp_path, *FRAGILE)
@@ -132,7 +159,10 @@ def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(dama
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize(("fault", "file"), [("test:2", "tasks/000.pt"), ("test:3", "tasks/001.pt"), ("task end:2", "tasks/000.pt")])
+@pytest.mark.parametrize(
+    ("fault", "file"),
+    [("test:2", "tasks/000.pt"), ("test:3", "tasks/001.pt"), ("task end:2", "tasks/000.pt")],
+)
 def test_a_damaged_learner_is_learned_again(damage, fault: str, file: str, tmp_path: Path, whole) -> None:
     folder = interrupted(tmp_path, fault)
     damage(folder / file)
@@ -142,7 +172,9 @@ def test_a_damaged_learner_is_learned_again(damage, fault: str, file: str, tmp_p
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", ["json", "pt"])
-def test_a_damaged_checkpoint_inside_a_phase_is_noticed_and_the_phase_trained_again(damage, kind, tmp_path, whole, capfd) -> None:
+def test_a_damaged_checkpoint_inside_a_phase_is_noticed_and_the_phase_trained_again(
+    damage, kind, tmp_path, whole, capfd
+) -> None:
     folder = interrupted(tmp_path)
     (path,) = (folder / "work" / "inside").glob(f"*.{kind}")
     damage(path)
@@ -202,11 +234,16 @@ class Malicious:
         return (os.system, ("echo broken into",))
 
 
-def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch) -> None:
+def test_a_checkpoint_that_would_run_code_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch
+) -> None:
     folder = interrupted(tmp_path, "test:2")
     store, _ = open_store(folder)
     record = store.load("tasks/000", TaskRecord)
-    monkeypatch.setattr("cl_lightning.store.files.write_tensors", lambda value, path: path.write_bytes(pickle.dumps(Malicious())))
+    monkeypatch.setattr(
+        "cl_lightning.store.files.write_tensors",
+        lambda value, path: path.write_bytes(pickle.dumps(Malicious())),
+    )
     store.save("tasks/000", record, store.save_tensors("tasks/000", None))
     with pytest.raises(Refusal, match="more than tensors and plain values"):
         run(tmp_path, *FRAGILE)
@@ -221,7 +258,9 @@ def test_every_checkpoint_loads_as_plain_values(tmp_path: Path) -> None:
         torch.load(path, weights_only=True)
 
 
-def test_a_checkpoint_that_replaces_another_leaves_it_until_it_is_whole(tmp_path: Path, whole, capfd: pytest.CaptureFixture) -> None:
+def test_a_checkpoint_that_replaces_another_leaves_it_until_it_is_whole(
+    tmp_path: Path, whole, capfd: pytest.CaptureFixture
+) -> None:
     """Killed after the tensors of the second are renamed, and before its record: the first is gone on from."""
     saves: list[str] = []
 
@@ -248,7 +287,9 @@ def test_a_checkpoint_that_replaces_another_leaves_it_until_it_is_whole(tmp_path
 
 def start(outputs: Path, *overrides: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "cl_lightning", *SMALL, *FRAGILE, f"outputs={outputs}", *overrides]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_ctrl_c)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_ctrl_c
+    )
 
 
 def hears_ctrl_c() -> None:
@@ -265,7 +306,9 @@ def wait_for(path: Path, content: str) -> None:
 
 
 LONG = ("trainer.max_epochs=4000", "trainer.patience=null", "selection=none")
-BOTH = pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["sigterm", "ctrl_c"])
+BOTH = pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["sigterm", "ctrl_c"]
+)
 
 
 @BOTH
@@ -282,7 +325,9 @@ def test_a_signal_saves_the_open_phase(number: int, code: int, tmp_path: Path) -
 
 
 @BOTH
-def test_a_signal_before_training_ends_the_program_and_the_command_goes_on(number: int, code: int, tmp_path: Path, whole) -> None:
+def test_a_signal_before_training_ends_the_program_and_the_command_goes_on(
+    number: int, code: int, tmp_path: Path, whole
+) -> None:
     process = start(tmp_path)
     while not (folder_of(tmp_path) / "holder.json").is_file():
         time.sleep(0.02)
@@ -299,7 +344,9 @@ def test_a_signal_in_any_state_ends_the_program_and_the_command_goes_on(
     point: str, how: str, code: int, tmp_path: Path, whole, capfd: pytest.CaptureFixture
 ) -> None:
     fault = f"{point}:{min(2, once(point))}:{how}"
-    assert in_a_child(lambda: os._exit(exit_code(lambda: dying(fault, lambda: run(tmp_path, *FRAGILE))))) == code
+    assert (
+        in_a_child(lambda: os._exit(exit_code(lambda: dying(fault, lambda: run(tmp_path, *FRAGILE))))) == code
+    )
     assert "Traceback" not in capfd.readouterr().err
     assert but_what_may_differ(run(tmp_path, *FRAGILE)) == whole()
 
@@ -342,17 +389,23 @@ def test_several_processes_show_one_finished_run_and_its_figures_are_drawn_once(
     assert (folder_of(tmp_path) / "figures" / "over_tasks.png").is_file()
 
 
-def test_a_finished_run_in_a_folder_that_cannot_be_written_to_is_shown(tmp_path: Path, whole, monkeypatch) -> None:
+def test_a_finished_run_in_a_folder_that_cannot_be_written_to_is_shown(
+    tmp_path: Path, whole, monkeypatch
+) -> None:
     run(tmp_path, *FRAGILE)
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    monkeypatch.setattr("cl_lightning.store.folder.FileLock", lambda path: pytest.fail("a lock cannot be made there"))
+    monkeypatch.setattr(
+        "cl_lightning.store.folder.FileLock", lambda path: pytest.fail("a lock cannot be made there")
+    )
     assert but_what_may_differ(run(tmp_path, *FRAGILE, "figures=true")) == whole()
 
 
 # ---- branching -------------------------------------------------------------------------------------------------------
 
 
-def test_a_branch_takes_over_what_was_learned_before_and_goes_on_with_other_settings(tmp_path: Path, whole) -> None:
+def test_a_branch_takes_over_what_was_learned_before_and_goes_on_with_other_settings(
+    tmp_path: Path, whole
+) -> None:
     run(tmp_path, *FRAGILE)
     old = folder_of(tmp_path)
     same = run(tmp_path, *FRAGILE, f"run={old}", "from_task=1")
@@ -385,13 +438,18 @@ def test_a_branch_may_go_on_with_other_tasks(tmp_path: Path) -> None:
     old = folder_of(tmp_path / "p", *tasks)
     more = run(tmp_path / "p", *FRAGILE, "stream=permuted", "stream.tasks=3", f"run={old}", "from_task=2")
     assert [row[:2] for row in more["accuracy_matrix"][:3]] == first["accuracy_matrix"]
-    assert [row[2] for row in more["accuracy_matrix"][:3]] == [None] * 3, "what was not measured then is not known"
+    assert [row[2] for row in more["accuracy_matrix"][:3]] == [None] * 3, (
+        "what was not measured then is not known"
+    )
     assert None not in more["accuracy_matrix"][3]
     straight = run(tmp_path / "q", *FRAGILE, "stream=permuted", "stream.tasks=3")
     assert more["accuracy_matrix"][3] == straight["accuracy_matrix"][3]
 
 
-@pytest.mark.parametrize("fault", ["before a record:2", "before a record:4", "record written:2", "record written:3", "after a rename:3"])
+@pytest.mark.parametrize(
+    "fault",
+    ["before a record:2", "before a record:4", "record written:2", "record written:3", "after a rename:3"],
+)
 def test_a_branch_that_was_killed_while_it_began_is_no_run_from_scratch(fault: str, tmp_path: Path) -> None:
     run(tmp_path, *FRAGILE)
     options = (*FRAGILE, f"run={folder_of(tmp_path)}", "from_task=1", "trainer.optimizer=sgd")
@@ -409,23 +467,32 @@ def test_a_branch_that_was_killed_while_it_began_is_no_run_from_scratch(fault: s
         (["from_task=1", "run=null"], "needs run="),
     ],
 )
-def test_branches_that_cannot_be_are_refused_again_and_again(overrides: list[str], says: str, tmp_path: Path) -> None:
+def test_branches_that_cannot_be_are_refused_again_and_again(
+    overrides: list[str], says: str, tmp_path: Path
+) -> None:
     run(tmp_path, *FRAGILE)
     for _ in range(2):
         with pytest.raises(Refusal, match=says):
             run(tmp_path, *FRAGILE, f"run={folder_of(tmp_path)}", *overrides)
 
 
-def test_of_checkpoints_the_last_alone_is_kept_where_asked_and_a_branch_says_what_it_needs(tmp_path: Path, whole) -> None:
+def test_of_checkpoints_the_last_alone_is_kept_where_asked_and_a_branch_says_what_it_needs(
+    tmp_path: Path, whole
+) -> None:
     assert but_what_may_differ(run(tmp_path, *FRAGILE, "checkpoints=last")) == whole()
     folder = folder_of(tmp_path)
     assert [path.name for path in (folder / "tasks").glob("*.pt")] == ["001.pt"]
-    with pytest.raises(Refusal, match=r"no whole learner after task 0\. .*checkpoints=all"), pytest.warns(UserWarning, match="gone"):
+    with (
+        pytest.raises(Refusal, match=r"no whole learner after task 0\. .*checkpoints=all"),
+        pytest.warns(UserWarning, match="gone"),
+    ):
         run(tmp_path, *FRAGILE, f"run={folder}", "from_task=1")
 
 
 @pytest.mark.parametrize("fault", ["test:3", "record written:9", "block:20"])
-def test_a_run_that_keeps_the_last_checkpoint_alone_goes_on_after_a_kill(fault: str, tmp_path: Path, whole) -> None:
+def test_a_run_that_keeps_the_last_checkpoint_alone_goes_on_after_a_kill(
+    fault: str, tmp_path: Path, whole
+) -> None:
     killed(fault, lambda: run(tmp_path, *FRAGILE, "checkpoints=last"))
     assert but_what_may_differ(run(tmp_path, *FRAGILE, "checkpoints=last")) == whole()
 
@@ -476,8 +543,13 @@ def test_checkpoints_go_straight_to_their_place(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("where", ["memory", "once"])
-def test_values_that_a_checkpoint_cannot_hold_are_refused_by_name_when_they_are_stored(where: str, tmp_path: Path) -> None:
-    says = {"memory": r"self\.memory\['mean'\] is of type numpy\.float64", "once": r"what self\.once\('mean', \.\.\.\) came to is of type"}
+def test_values_that_a_checkpoint_cannot_hold_are_refused_by_name_when_they_are_stored(
+    where: str, tmp_path: Path
+) -> None:
+    says = {
+        "memory": r"self\.memory\['mean'\] is of type numpy\.float64",
+        "once": r"what self\.once\('mean', \.\.\.\) came to is of type",
+    }
     with pytest.raises(Refusal, match=says[where]):
         run(tmp_path, *FRAGILE, f"learner._target_=tests.toys.Numpy{where.title()}")
 

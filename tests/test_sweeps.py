@@ -44,7 +44,9 @@ def made(outputs: Path) -> dict[float, Path]:
 
 
 @pytest.mark.slow
-def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(launcher: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(
+    launcher: tuple[str, ...], tmp_path: Path
+) -> None:
     sweep = (*QUICK, f"outputs={tmp_path}", *launcher, "--multirun", "trainer.lr=1e30,-1,0.1,0.2")
     done = command(*sweep, check=False)
     assert done.returncode == 2, done.stderr
@@ -95,23 +97,48 @@ def made_again_alone(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_of_a_job_makes_its_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = ("data.substitute={svhn: dtd, cifar10: cifar100}", "+selection.grid.weight_decay=[0.0]", "~stream.class_order")
+    own = (
+        "data.substitute={svhn: dtd, cifar10: cifar100}",
+        "+selection.grid.weight_decay=[0.0]",
+        "~stream.class_order",
+    )
     main([*QUICK, *own, f"outputs={tmp_path}", "--multirun", "trainer.lr=0.1,0.2"])
     made_again_alone(tmp_path, monkeypatch)
 
 
-def test_the_command_of_a_job_of_a_study_makes_its_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_of_a_job_of_a_study_makes_its_run_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whose file says that it is a sweep, and of what."""
-    small = ("stream.tasks=2", "stream.n_train=20", "stream.n_test=20", "data.sources.mnist.train=500", "data.sources.mnist.test=100")
+    small = (
+        "stream.tasks=2",
+        "stream.n_train=20",
+        "stream.n_test=20",
+        "data.sources.mnist.train=500",
+        "data.sources.mnist.test=100",
+    )
     looks = ("progress=false", "figures=false", "logger=none")
-    main(["+experiment=gem_passes", "learner=finetune", "trainer.max_epochs=1,2", f"outputs={tmp_path}", *looks, *small])
+    main(
+        [
+            "+experiment=gem_passes",
+            "learner=finetune",
+            "trainer.max_epochs=1,2",
+            f"outputs={tmp_path}",
+            *looks,
+            *small,
+        ]
+    )
     made_again_alone(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("option", ["--config-dir={}", "hydra.searchpath=[{}]"])
-def test_the_command_of_a_job_knows_folders_of_ones_own(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_of_a_job_knows_folders_of_ones_own(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "conf" / "learner").mkdir(parents=True)
-    (tmp_path / "conf" / "learner" / "mine.yaml").write_text("_target_: cl_lightning.learners.Finetune\nname: mine\n")
+    (tmp_path / "conf" / "learner" / "mine.yaml").write_text(
+        "_target_: cl_lightning.learners.Finetune\nname: mine\n"
+    )
     given = (option.format(tmp_path / "conf"), "learner=mine")
     main([*given, *QUICK[1:], f"outputs={tmp_path / 'out'}", "--multirun", "seed=0,1"])
     made_again_alone(tmp_path / "out", monkeypatch)
@@ -126,7 +153,9 @@ def two_long_runs(outputs: Path, launcher: tuple[str, ...]) -> Iterator[subproce
     long = ("trainer.max_epochs=100000", "trainer.patience=null", "--multirun", "seed=0,1")
     arguments = [sys.executable, "-m", "cl_lightning", *QUICK, f"outputs={outputs}", *launcher, *long]
     output = (outputs / "said").open("w")
-    process = subprocess.Popen(arguments, stdout=output, stderr=output, start_new_session=True, preexec_fn=hears_ctrl_c)
+    process = subprocess.Popen(
+        arguments, stdout=output, stderr=output, start_new_session=True, preexec_fn=hears_ctrl_c
+    )
     at_once = 1 if not launcher or "sweeper" in launcher[0] else 2
     try:
         for _ in range(2400):
@@ -145,8 +174,12 @@ def two_long_runs(outputs: Path, launcher: tuple[str, ...]) -> Iterator[subproce
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"])
-def test_ctrl_c_and_sigterm_end_all_jobs(number: int, code: int, launcher: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"]
+)
+def test_ctrl_c_and_sigterm_end_all_jobs(
+    number: int, code: int, launcher: tuple[str, ...], tmp_path: Path
+) -> None:
     with two_long_runs(tmp_path, launcher) as process:
         process.send_signal(number)
         assert process.wait(60) == code

@@ -129,7 +129,9 @@ class Coreset(Finetune):
     def predictors(self, seen):
         copied = copy.deepcopy(self)
         if self.memory:
-            best = yield Phase([Candidate(copied.network, name="copy")], train=Split(*self.memory.values()), epochs=2)
+            best = yield Phase(
+                [Candidate(copied.network, name="copy")], train=Split(*self.memory.values()), epochs=2
+            )
             copied.network = best.candidate.network
         return {"": copied}
 

@@ -5,4 +5,16 @@ from cl_lightning.backbones.conv import CONV, AlexNet
 from cl_lightning.backbones.mlp import LWTA, MLP
 from cl_lightning.backbones.resnet import ResNet, ResNet18
 
-__all__ = ["CONV", "LWTA", "MLP", "AlexNet", "Backbone", "ByTask", "ResNet", "ResNet18", "Stage", "TaskHeads", "TaskInputs"]
+__all__ = [
+    "CONV",
+    "LWTA",
+    "MLP",
+    "AlexNet",
+    "Backbone",
+    "ByTask",
+    "ResNet",
+    "ResNet18",
+    "Stage",
+    "TaskHeads",
+    "TaskInputs",
+]

@@ -21,7 +21,8 @@ class Backbone(nn.Module):
     """A network that is called with images and the task they belong to, and gives logits (n, outputs).
 
     ``task`` is one number for all images, one a row, or None. Only networks with a layer a task look at it.
-    ``starts`` names the parts with which a stage begins; parts before the first of them belong to the first stage.
+    ``starts`` names the parts with which a stage begins; parts before the first of them belong to the first
+    stage.
     """
 
     needs_task = False  # whether forward looks at the task, at test too
@@ -38,7 +39,9 @@ class Backbone(nn.Module):
         self.trunk, self.head, self.starts = Stage(OrderedDict(trunk)), head, tuple(starts)
         self.needs_task = any(isinstance(module, ByTask) for module in self.modules())
         initialise(self, initialiser)
-        for kernel in (p for p in self.parameters() if channels_last and p.dim() == 4):  # drawn before: layouts begin alike
+        for kernel in (
+            p for p in self.parameters() if channels_last and p.dim() == 4
+        ):  # drawn before: layouts begin alike
             kernel.data = kernel.data.contiguous(memory_format=torch.channels_last)
 
     def forward(self, x: torch.Tensor, task: torch.Tensor | int | None = None) -> torch.Tensor:
@@ -49,10 +52,11 @@ class Backbone(nn.Module):
         return self.trunk(x, task)
 
     def stages(self) -> OrderedDict[str, Stage]:
-        """The network's own modules (no copies) in their order, the head last. One called after the other, they are ``forward``.
+        """The network's own modules (no copies) in their order, the head last. One called after the other,
+        they are ``forward``.
 
-        Each takes what any stage of the same name gives, so that paths may be built from the stages of several networks
-        (the modules of Veniat et al. 2021).
+        Each takes what any stage of the same name gives, so that paths may be built from the stages of
+        several networks (the modules of Veniat et al. 2021).
         """
         parts = OrderedDict([*self.trunk.named_children(), ("head", self.head)])
         names = list(parts)
@@ -80,7 +84,8 @@ class ByTask(nn.Module):
     def forward(self, h: torch.Tensor, task: torch.Tensor | int | None) -> torch.Tensor:
         if task is None:
             raise Refusal(
-                f"A network with backbone.{self.key}=per_task was called without the task's number. Pass it, or choose "
+                f"A network with backbone.{self.key}=per_task was called without the task's number. Pass "
+                "it, or choose "
                 f"backbone.{self.key}=shared."
             )
         if isinstance(task, int):
@@ -126,7 +131,8 @@ def output_layer(features: int, head: Head, heads: Layers) -> nn.Module:
     """The head of a network: one layer for all outputs, or one a task for its own."""
     if heads == "per_task" and head.mode in ("single", "multi_test"):
         raise Refusal(
-            f"backbone.heads=per_task keeps the outputs of other tasks out of the loss, but stream.head={head.mode} has them in it. "
+            "backbone.heads=per_task keeps the outputs of other tasks out of the loss, but "
+            f"stream.head={head.mode} has them in it. "
             "Use stream.head=multi_train_test, or backbone.heads=shared."
         )
     return nn.Linear(features, head.outputs) if heads == "shared" else TaskHeads(features, head)
@@ -136,6 +142,13 @@ def divided(sizes: Sequence[int], tasks: int, key: str = "") -> list[int]:
     """The sizes of one of ``tasks`` networks that share the units of one."""
     narrow = [size // tasks for size in sizes]
     if any(size < 1 for size in narrow):
-        advice = f"Make them wider with backbone.{key}, or take fewer tasks." if key else "Take fewer tasks, or another backbone."
-        raise Refusal(f"Layers of {', '.join(map(str, sizes))} units divided among {tasks} tasks are left without units. {advice}")
+        advice = (
+            f"Make them wider with backbone.{key}, or take fewer tasks."
+            if key
+            else "Take fewer tasks, or another backbone."
+        )
+        raise Refusal(
+            f"Layers of {', '.join(map(str, sizes))} units divided among {tasks} tasks are left without "
+            f"units. {advice}"
+        )
     return narrow

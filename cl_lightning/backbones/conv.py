@@ -17,9 +17,11 @@ from cl_lightning.errors import Refusal
 
 
 class AlexNet(Backbone):
-    """The network of Serrà et al. 2018 (HAT), six modules in Veniat et al. 2021 (table 9): 6,524,362 parameters for 32x32 and ten classes.
+    """The network of Serrà et al. 2018 (HAT), six modules in Veniat et al. 2021 (table 9): 6,524,362
+    parameters for 32x32 and ten classes.
 
-    ``widen`` scales all layers but the head: HAT-wide of Veniat et al. has 2.5 and 3.2 (the paper says 6.5; only 3.2 gives its memory).
+    ``widen`` scales all layers but the head: HAT-wide of Veniat et al. has 2.5 and 3.2 (the paper says 6.5;
+    only 3.2 gives its memory).
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class AlexNet(Backbone):
             size = [(pixels - kernel + 1) // 2 for pixels in size]
         if min(size) < 1:
             raise Refusal(
-                f"Nothing of images of {'x'.join(map(str, input_shape[1:]))} pixels is left behind AlexNet's three poolings. "
+                f"Nothing of images of {'x'.join(map(str, input_shape[1:]))} pixels is left behind "
+                "AlexNet's three poolings. "
                 "Take images of at least 19x19, or backbone=resnet."
             )
         trunk["flatten"] = nn.Flatten()
@@ -54,8 +57,8 @@ class AlexNet(Backbone):
 class CONV(Backbone):
     """CONV, and with ``dropout`` D-CONV, of Pfülb and Gepperth 2019: 3,274,634 parameters for 28x28.
 
-    Their earlier paper prints conv-pool-dropout-ReLU and no layer of 1024 units; this is the order of the later one and of the
-    released code, where dropout acts behind that layer alone.
+    Their earlier paper prints conv-pool-dropout-ReLU and no layer of 1024 units; this is the order of the
+    later one and of the released code, where dropout acts behind that layer alone.
     """
 
     def __init__(
@@ -75,10 +78,22 @@ class CONV(Backbone):
         add(trunk, "conv2", nn.Conv2d(first, second, 5, padding=2), 0, nn.MaxPool2d(2, ceil_mode=True))
         trunk["flatten"] = nn.Flatten()
         add(trunk, "linear1", nn.Linear(second * height * width, units), dropout)
-        super().__init__(trunk, output_layer(units, head, heads), ("conv1", "conv2", "linear1", "head"), tenth_unbiased, channels_last)
+        super().__init__(
+            trunk,
+            output_layer(units, head, heads),
+            ("conv1", "conv2", "linear1", "head"),
+            tenth_unbiased,
+            channels_last,
+        )
 
 
-def add(trunk: OrderedDict[str, nn.Module], name: str, layer: nn.Module, dropout: float, pool: nn.Module | None = None) -> None:
+def add(
+    trunk: OrderedDict[str, nn.Module],
+    name: str,
+    layer: nn.Module,
+    dropout: float,
+    pool: nn.Module | None = None,
+) -> None:
     """A layer, its ReLU, and what is asked for of dropout and pooling, in this order."""
     trunk[name], trunk[f"{name}_relu"] = layer, nn.ReLU()
     if dropout:

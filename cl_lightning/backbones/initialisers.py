@@ -18,22 +18,23 @@ def initialise(network: nn.Module, initialiser: Callable[[Layer], None]) -> None
 
 
 def glorot(layer: Layer) -> None:
-    """Uniform in +-sqrt(6 / (fan_in + fan_out)), bias 0: as in the code of Lopez-Paz and Ranzato 2017, but for multimodal networks."""
+    """Uniform in +-sqrt(6 / (fan_in + fan_out)), bias 0: as in the code of Lopez-Paz and Ranzato 2017, but
+    for multimodal networks."""
     nn.init.xavier_uniform_(layer.weight)
     zero_bias(layer)
 
 
 def torch_unbiased(layer: Layer) -> None:
-    """The weights that PyTorch drew when it made the layer, uniform in +-1/sqrt(fan_in), and bias 0: as in the multimodal networks of
-    Lopez-Paz and Ranzato 2017, in their code."""
+    """The weights that PyTorch drew when it made the layer, uniform in +-1/sqrt(fan_in), and bias 0: as in
+    the multimodal networks of Lopez-Paz and Ranzato 2017, in their code."""
     zero_bias(layer)
 
 
 def fan_in(layer: Layer) -> None:
     """Normal with deviation 1/sqrt(fan_in), bias 0: the fully connected networks of Pfülb and Gepperth 2019.
 
-    Their code scales the third hidden layer by its own width instead of by that of its input, which is the same number only where
-    the two are equal. Here it is the input's width in every layer.
+    Their code scales the third hidden layer by its own width instead of by that of its input, which is the
+    same number only where the two are equal. Here it is the input's width in every layer.
     """
     cut_normal(layer, layer.weight[0].numel() ** -0.5)
     zero_bias(layer)

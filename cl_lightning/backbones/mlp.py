@@ -35,7 +35,10 @@ class MLP(Backbone):
         input_dropout: Rate = 0.0,
     ) -> None:
         if inputs == "per_task" and not sizes:
-            raise Refusal("backbone.inputs=per_task makes a first hidden layer a task. Give at least one of backbone.sizes.")
+            raise Refusal(
+                "backbone.inputs=per_task makes a first hidden layer a task. Give at least one of "
+                "backbone.sizes."
+            )
         pixels = torch.Size(input_shape).numel()
         widths = [pixels, *(self.units * size for size in divided(sizes, divide_by, "sizes"))]
         trunk: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
@@ -53,7 +56,8 @@ class MLP(Backbone):
 
 
 class WinnersTakeAll(nn.Module):
-    """Of each two units that follow each other, the greater keeps its value, whatever its sign, and the other is 0.
+    """Of each two units that follow each other, the greater keeps its value, whatever its sign, and the other
+    is 0.
 
     Both stay where they are equal. Gradients flow through what stays.
     """
@@ -64,9 +68,11 @@ class WinnersTakeAll(nn.Module):
 
 
 class LWTA(MLP):
-    """Local winner-take-all (Srivastava et al. 2013) as in Pfülb and Gepperth 2019. ``sizes`` counts blocks, each of two units.
+    """Local winner-take-all (Srivastava et al. 2013) as in Pfülb and Gepperth 2019. ``sizes`` counts blocks,
+    each of two units.
 
-    The papers give "2" once as the number of blocks and once as their size; the released code uses it as their size.
+    The papers give "2" once as the number of blocks and once as their size; the released code uses it as
+    their size.
     """
 
     activation = ("winners", WinnersTakeAll)

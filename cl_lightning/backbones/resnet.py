@@ -27,11 +27,13 @@ STARTS: dict[Modules, tuple[str, ...]] = {  # number of modules -> the parts wit
 
 
 class ResNet(Backbone):
-    """The network of Veniat et al. 2021 (table 8): eight blocks of one width, 607,050 parameters with width 64 and ten classes.
+    """The network of Veniat et al. 2021 (table 8): eight blocks of one width, 607,050 parameters with width
+    64 and ten classes.
 
-    ``modules`` says how many stages it is taken apart into, and changes nothing else: 7 as in the paper, 6 as the default of
-    its code, 10 with a block each, 3 for its ablation "merging adjacent modules". The paper does not say which it merged:
-    here {1, 2}, {3, 4} and {5, 6, head}, so that a new head costs the blocks before it, too.
+    ``modules`` says how many stages it is taken apart into, and changes nothing else: 7 as in the paper, 6 as
+    the default of its code, 10 with a block each, 3 for its ablation "merging adjacent modules". The paper
+    does not say which it merged: here {1, 2}, {3, 4} and {5, 6, head}, so that a new head costs the blocks
+    before it, too.
     """
 
     def __init__(
@@ -45,11 +47,17 @@ class ResNet(Backbone):
         divide_by: Count = 1,
     ) -> None:
         widths = divided([width], divide_by, "width") * len(STRIDES)
-        super().__init__(trunk(input_shape[0], widths), output_layer(widths[-1], head, heads), STARTS[modules], channels_last=channels_last)
+        super().__init__(
+            trunk(input_shape[0], widths),
+            output_layer(widths[-1], head, heads),
+            STARTS[modules],
+            channels_last=channels_last,
+        )
 
 
 class ResNet18(Backbone):
-    """The reduced ResNet-18 of Lopez-Paz and Ranzato 2017: 1,109,240 parameters with 20 feature maps and 100 outputs.
+    """The reduced ResNet-18 of Lopez-Paz and Ranzato 2017: 1,109,240 parameters with 20 feature maps and 100
+    outputs.
 
     The paper says "three times less feature maps": 20 of 64 in its code. Takes images in [0, 1].
     """
@@ -65,7 +73,12 @@ class ResNet18(Backbone):
     ) -> None:
         (narrow,) = divided([width], divide_by, "width")
         widths = [narrow * factor for factor in (1, 1, 2, 2, 4, 4, 8, 8)]
-        super().__init__(trunk(input_shape[0], widths), output_layer(widths[-1], head, heads), STARTS[10], channels_last=channels_last)
+        super().__init__(
+            trunk(input_shape[0], widths),
+            output_layer(widths[-1], head, heads),
+            STARTS[10],
+            channels_last=channels_last,
+        )
 
 
 def trunk(channels: int, widths: Sequence[int]) -> OrderedDict[str, nn.Module]:
@@ -83,7 +96,8 @@ class Block(nn.Module):
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
         same = stride == 1 and channels == width
-        # oneDNN's projection with a stride writes past its memory for fewer than 8 channels where AVX2 is all there is.
+        # oneDNN's projection with a stride writes past its memory for fewer than 8 channels where AVX2 is all
+        # there is.
         self.every = stride if channels < 8 else 1  # pixels of which one is projected, taken by hand
         self.first = Convolution(channels, width, 3, stride, rectified=True)
         self.second = Convolution(width, width, 3)
@@ -96,8 +110,12 @@ class Block(nn.Module):
 class Convolution(nn.Sequential):
     """Without bias, batch-normalised."""
 
-    def __init__(self, channels: int, width: int, size: int, stride: int = 1, rectified: bool = False) -> None:
-        parts = OrderedDict[str, nn.Module](conv=nn.Conv2d(channels, width, size, stride, padding=size // 2, bias=False))
+    def __init__(
+        self, channels: int, width: int, size: int, stride: int = 1, rectified: bool = False
+    ) -> None:
+        parts = OrderedDict[str, nn.Module](
+            conv=nn.Conv2d(channels, width, size, stride, padding=size // 2, bias=False)
+        )
         parts["bn"] = nn.BatchNorm2d(width)
         if rectified:
             parts["relu"] = nn.ReLU()

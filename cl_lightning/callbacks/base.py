@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class StreamCallback(pl.Callback):
-    """A Lightning callback with hooks for tasks. Batch hooks go by blocks of mini-batches; ``learner.phase_run.step`` counts them one
-    by one."""
+    """A Lightning callback with hooks for tasks. Batch hooks go by blocks of mini-batches;
+    ``learner.phase_run.step`` counts them one by one."""
 
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
         """Before the first task of this start; ``learned`` tasks were found in the journal."""
@@ -23,7 +23,8 @@ class StreamCallback(pl.Callback):
     def on_task_end(self, learner: Learner, task: Task) -> None: ...
 
     def on_probe(self, learner: Learner, task: Task, step: int, accuracies: list[float | None]) -> None:
-        """After a look at test data in the middle of a task (``trainer.probe_every``): ``learner`` is a copy, as it was then."""
+        """After a look at test data in the middle of a task (``trainer.probe_every``): ``learner`` is a copy,
+        as it was then."""
 
     def on_evaluated(self, learner: Learner, learned: int, accuracies: list[float | None]) -> None:
         """After a row of the accuracy matrix: test accuracy on every task, None where it cannot predict."""

@@ -1,4 +1,5 @@
-"""What a run says while it trains: one live line on a terminal, a line a task elsewhere. Both tell the time left."""
+"""What a run says while it trains: one live line on a terminal, a line a task elsewhere. Both tell the time
+left."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ class ProgressDisplay(StreamCallback):
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
         self.tasks, self.first, self.task, self.began = tasks, learned, learned, monotonic()
         if self.console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"))
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[state]}"),
+            )
             self.line = Progress(*columns, console=self.console, transient=True, refresh_per_second=4)
             self.bar = self.line.add_task(name, total=tasks, completed=learned, state="preparing")
             self.line.start()
@@ -40,10 +45,15 @@ class ProgressDisplay(StreamCallback):
         run = learner.phase_run
         if self.line is None or run is None:
             return
-        best, steps, measure = run.best_accuracy, run.blocks.steps, "val" if run.phase.score is None else "score"
+        best, steps, measure = (
+            run.best_accuracy,
+            run.blocks.steps,
+            "val" if run.phase.score is None else "score",
+        )
         self.show(
             run.step / max(steps, 1),
-            f"task {self.task}, of {self.tasks}  step {run.step}/{steps}  alive {len(run.active)}/{len(run.candidates)}  "
+            f"task {self.task}, of {self.tasks}  step {run.step}/{steps}  alive "
+            f"{len(run.active)}/{len(run.candidates)}  "
             f"best {measure} {'-' if best is None else f'{best:.3f}'}",
         )
 
@@ -54,7 +64,9 @@ class ProgressDisplay(StreamCallback):
             known = [accuracy for accuracy in accuracies[:learned] if accuracy is not None]
             mean = f", mean test accuracy on them {sum(known) / len(known):.3f}" if known else ""
             left = f", {self.left(learned)}" if learned < self.tasks else ""
-            self.console.print(f"{learned} of {self.tasks} tasks learned{mean}{left}", highlight=False, soft_wrap=True)
+            self.console.print(
+                f"{learned} of {self.tasks} tasks learned{mean}{left}", highlight=False, soft_wrap=True
+            )
 
     def on_stream_end(self) -> None:
         if self.line is not None:
@@ -67,7 +79,8 @@ class ProgressDisplay(StreamCallback):
             self.line.update(self.bar, completed=done, state=f"{state}  {self.left(done)}")
 
     def left(self, done: float) -> str:
-        """The time left if every task takes as long as those of this start did so far; early stopping makes it an upper bound."""
+        """The time left if every task takes as long as those of this start did so far; early stopping makes
+        it an upper bound."""
         if done - self.first < BEGUN:
             return ""
         return f"{clock((monotonic() - self.began) * (self.tasks - done) / (done - self.first))} left"

@@ -49,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
         arguments = sys.argv[1:]
-    arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))  # argparse wants it before all others
+    arguments = sorted(
+        arguments, key=lambda argument: argument not in ("-m", "--multirun")
+    )  # argparse wants it before all others
     if {"--help", "-h"} & set(arguments):
         from cl_lightning.cli.help import help_page
 
@@ -84,11 +86,15 @@ def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
         termination.exit_if_requested()
         if with_traceback:
             traceback.print_exc()
-        print(sentence(error if jobs else explained(error)), file=sys.stderr)  # no job: Hydra could not make a configuration
+        print(
+            sentence(error if jobs else explained(error)), file=sys.stderr
+        )  # no job: Hydra could not make a configuration
         return 2
     return 0
 
 
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """In place of argparse's page of usage."""
-    raise Refusal(f"The command line cannot be read: {message}\nArguments are group=choice or key=value; see --help.")
+    raise Refusal(
+        f"The command line cannot be read: {message}\nArguments are group=choice or key=value; see --help."
+    )

@@ -1,4 +1,5 @@
-"""``python -m cl_lightning.data list``: which data sets there are, what is in them, and whether they are what they should be."""
+"""``python -m cl_lightning.data list``: which data sets there are, what is in them, and whether they are what
+they should be."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, help=argparse.SUPPRESS)
-    parser.add_argument("names", nargs="*", metavar="NAME or KEY=VALUE", help="sources, and the configuration's keys")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME or KEY=VALUE", help="sources, and the configuration's keys"
+    )
     parser.add_argument("--out", type=Path, help="file of the contact sheet (default: NAME.png, sheet.png)")
     try:
         options = parser.parse_intermixed_args(arguments)
@@ -74,7 +77,10 @@ def source_of(cfg: DictConfig, name: str) -> Any:
     from cl_lightning.checking import resolve_target
 
     if name not in cfg.data.sources:
-        raise Refusal(f"There is no source {name!r} here.{nearest(name, cfg.data.sources)} (data=real has others than data=synthetic.)")
+        raise Refusal(
+            f"There is no source {name!r} here.{nearest(name, cfg.data.sources)} (data=real has others than "
+            "data=synthetic.)"
+        )
     return resolve_target(cfg.data.sources[name], f"data.sources.{name}")()
 
 
@@ -83,12 +89,18 @@ def list_sources(names: list[str], overrides: list[str], out: Path | None) -> in
     from rich.table import Table
 
     chosen = any(override.startswith("data=") for override in overrides)
-    choices = [[]] if chosen else [[f"data={path.stem}"] for path in sorted((Path(conf_dir()) / "data").glob("*.yaml"))]
+    choices = (
+        [[]]
+        if chosen
+        else [[f"data={path.stem}"] for path in sorted((Path(conf_dir()) / "data").glob("*.yaml"))]
+    )
     configurations = [configured([*choice, *overrides]) for choice in choices]
     for name in names:
         if not any(name in cfg.data.sources for cfg in configurations):
             source_of(configurations[0], name)  # says what there is
-    shown = Table("name", "classes", "train", "test", "shape", "cached", "licence", "from", "read from the Hub here")
+    shown = Table(
+        "name", "classes", "train", "test", "shape", "cached", "licence", "from", "read from the Hub here"
+    )
     for cfg in configurations:
         for name in [name for name in names or cfg.data.sources if name in cfg.data.sources]:
             try:
@@ -106,7 +118,11 @@ def row(name: str, source: Any, cache: str) -> list[str]:
 
     folder = entry(name, source, cache)
     cached = is_complete(folder)
-    counts = source.numbers() if hasattr(source, "numbers") else {split: getattr(source, split, None) for split in ("train", "test")}
+    counts = (
+        source.numbers()
+        if hasattr(source, "numbers")
+        else {split: getattr(source, split, None) for split in ("train", "test")}
+    )
     tried = getattr(source, "tried", None)
     return [
         str(len(source.classes)),
@@ -124,7 +140,10 @@ def show(names: list[str], overrides: list[str], out: Path | None) -> int:
     from cl_lightning.data.sources.sheet import write_sheets
 
     if not names:
-        raise Refusal("show draws nothing without a name. Name one source or several, or all: python -m cl_lightning.data show mnist.")
+        raise Refusal(
+            "show draws nothing without a name. Name one source or several, or all: python -m "
+            "cl_lightning.data show mnist."
+        )
     cfg = configured(overrides)
     if names == ["all"] or len(names) > 1:
         return show_several(names, cfg, out or Path("sheet.png"))
@@ -135,7 +154,8 @@ def show(names: list[str], overrides: list[str], out: Path | None) -> int:
 
 
 def show_several(names: list[str], cfg: DictConfig, out: Path) -> int:
-    """Of a set that is drawn on this machine a few images are, so that none of them waits for half a million."""
+    """Of a set that is drawn on this machine a few images are, so that none of them waits for half a
+    million."""
     from cl_lightning.data.sources.cache import open_images
     from cl_lightning.data.sources.sheet import few_of, write_overview
     from cl_lightning.data.sources.synthetic.drawing import Drawn
@@ -144,10 +164,20 @@ def show_several(names: list[str], cfg: DictConfig, out: Path) -> int:
     sources = {name: source_of(cfg, name) for name in (cfg.data.sources if everything else names)}
     if everything:
         absent = [name for name, source in sources.items() if not at_hand(name, source, cfg.cache)]
-        print(*(f"{name}: not on this machine ({sources.pop(name).origin()})" for name in absent), sep="\n", end="\n" * bool(absent))
+        print(
+            *(f"{name}: not on this machine ({sources.pop(name).origin()})" for name in absent),
+            sep="\n",
+            end="\n" * bool(absent),
+        )
     if not sources:
-        raise Refusal("show all draws what is on this machine, and no source is. Set CL_LIGHTNING_DATA or data.root, or name a source.")
-    images = [few_of(name, s) if isinstance(s, Drawn) else open_images(name, s, cfg.cache) for name, s in sources.items()]
+        raise Refusal(
+            "show all draws what is on this machine, and no source is. Set CL_LIGHTNING_DATA or data.root, "
+            "or name a source."
+        )
+    images = [
+        few_of(name, s) if isinstance(s, Drawn) else open_images(name, s, cfg.cache)
+        for name, s in sources.items()
+    ]
     print(f"written: {write_overview(images, out)}")
     return 0
 
@@ -167,7 +197,11 @@ def check(names: list[str], overrides: list[str], out: Path | None) -> int:
             print(f"{name}: WRONG. {refusal}")
             wrong = True
             continue
-        print(f"{name}: {'WRONG. ' + '; '.join(findings.wrong) if findings.wrong else 'ok'}", *findings.notes, sep="\n  ")
+        print(
+            f"{name}: {'WRONG. ' + '; '.join(findings.wrong) if findings.wrong else 'ok'}",
+            *findings.notes,
+            sep="\n  ",
+        )
         wrong = wrong or bool(findings.wrong)
     return 2 if wrong else 0
 
@@ -189,8 +223,10 @@ def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
     alike = resemblance(stream)
     if alike is not None:
         print(
-            f"A network trained on earlier tasks gives {alike.sure:.1%} of the images of task {alike.task} an old class with probability "
-            f"{SURE} or more (mean entropy {alike.entropy:.2f} nats){': their pixels are permuted' * alike.permuted}."
+            f"A network trained on earlier tasks gives {alike.sure:.1%} of the images of task {alike.task} "
+            "an old class with probability "
+            f"{SURE} or more (mean entropy {alike.entropy:.2f} "
+            f"nats){': their pixels are permuted' * alike.permuted}."
         )
     return 0
 

@@ -6,7 +6,17 @@ from pathlib import Path
 
 from cl_lightning.config import conf_dir
 
-GROUPS = ("experiment", "learner", "stream", "stream/show", "backbone", "data", "selection", "trainer", "logger")
+GROUPS = (
+    "experiment",
+    "learner",
+    "stream",
+    "stream/show",
+    "backbone",
+    "data",
+    "selection",
+    "trainer",
+    "logger",
+)
 
 INTRODUCTION = """cl_lightning: continual-learning experiments on PyTorch Lightning.
 
@@ -35,7 +45,9 @@ def help_page(arguments: list[str]) -> str:
     defaults = default_choices(folders[0])
     for group in GROUPS:
         lines.append(f"\n  {'+' if group == 'experiment' else ''}{group}=")
-        for file in sorted({f.stem: f for folder in folders for f in (folder / group).glob("*.yaml")}.items()):
+        for file in sorted(
+            {f.stem: f for folder in folders for f in (folder / group).glob("*.yaml")}.items()
+        ):
             name, path = file
             lines.append(f"  {'*' if defaults.get(group) == name else ' '} {name:<20} {first_comment(path)}")
     return "\n".join([*lines, "", EXAMPLES])

@@ -36,8 +36,19 @@ def explained(error: Exception) -> Exception:
     if isinstance(error, ConfigCompositionException) and words[0].startswith("Could not override"):
         key, known = words[0].split("'")[1], key_paths(OmegaConf.to_container(compose_config()))
         if key in known:
-            return Refusal(f"{key} has no such key inside. Add it with a plus, as in +stream.held_out.mnist=10.")
-        return Refusal(f"{key} is not a key.{nearest(key, known)}\nSee them all with --cfg job; a new one is added with +{key}=...")
-    if isinstance(error, HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError):
-        return Refusal(f"The command line makes no configuration: {words[0]}\nArguments are group=choice or key=value; see --help.")
+            return Refusal(
+                f"{key} has no such key inside. Add it with a plus, as in +stream.held_out.mnist=10."
+            )
+        return Refusal(
+            f"{key} is not a key.{nearest(key, known)}\nSee them all with --cfg job; a new one is added "
+            f"with +{key}=..."
+        )
+    if isinstance(
+        error,
+        HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError,
+    ):
+        return Refusal(
+            f"The command line makes no configuration: {words[0]}\nArguments are group=choice or key=value; "
+            "see --help."
+        )
     return error

@@ -21,7 +21,14 @@ from hydra.core.utils import JobReturn, JobStatus
 from cl_lightning.cli.sentences import sentence
 from cl_lightning.selection.sweep import in_a_sweep
 
-OF_SWEEPS = ("hydra.mode", "hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep.")
+OF_SWEEPS = (
+    "hydra.mode",
+    "hydra/launcher",
+    "hydra.launcher",
+    "hydra/sweeper",
+    "hydra.sweeper",
+    "hydra.sweep.",
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,8 @@ class Job:
 
 @contextmanager
 def told() -> Iterator[list[Job]]:
-    """Tell the jobs of a sweep inside, as they end. The sweeper gets None for one that failed, and goes on."""
+    """Tell the jobs of a sweep inside, as they end. The sweeper gets None for one that failed, and goes
+    on."""
     jobs: list[Job] = []
     original = Plugins.instantiate_launcher
 
@@ -45,7 +53,9 @@ def told() -> Iterator[list[Job]]:
         yield jobs
 
 
-def launch(launch_all: Any, jobs: list[Job], overrides: Sequence[Sequence[str]], **given: Any) -> Sequence[JobReturn]:
+def launch(
+    launch_all: Any, jobs: list[Job], overrides: Sequence[Sequence[str]], **given: Any
+) -> Sequence[JobReturn]:
     """Launch jobs, and tell what became of each."""
     try:
         ended: Sequence[JobReturn] = launch_all(overrides, **given)
@@ -61,7 +71,8 @@ def launch(launch_all: Any, jobs: list[Job], overrides: Sequence[Sequence[str]],
 
 
 def end_processes() -> None:
-    """Have the jobs that run in processes of their own saved and ended, as by SIGTERM. (Linux tells which they are.)"""
+    """Have the jobs that run in processes of their own saved and ended, as by SIGTERM. (Linux tells which
+    they are.)"""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # of a process that has just ended
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
@@ -73,7 +84,9 @@ def failures(jobs: Sequence[Job]) -> list[str]:
     failed = [job for job in jobs if job.failure]
     lines = [f"{len(failed)} of {len(jobs)} jobs failed. The same command again does only what is missing."]
     for job in failed:
-        own = [override for override in job.overrides if not all(override in other.overrides for other in jobs)]
+        own = [
+            override for override in job.overrides if not all(override in other.overrides for other in jobs)
+        ]
         lines.append(f"  {' '.join(own or job.overrides)}: {' '.join(str(job.failure).splitlines())}")
     return lines if failed else []
 
@@ -83,7 +96,13 @@ def own_command() -> list[str]:
     if not in_a_sweep():
         return sys.argv[1:]
     hydra = HydraConfig.get()
-    folders = [f"--config-dir={source.path}" for source in hydra.runtime.config_sources if source.provider == "command-line"]
+    folders = [
+        f"--config-dir={source.path}"
+        for source in hydra.runtime.config_sources
+        if source.provider == "command-line"
+    ]
     kept = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(OF_SWEEPS)]
-    by_file = not any(override.startswith("hydra.mode") for override in hydra.overrides.hydra)  # as studies in conf/experiment
+    by_file = not any(
+        override.startswith("hydra.mode") for override in hydra.overrides.hydra
+    )  # as studies in conf/experiment
     return [*folders, *kept, *["hydra.mode=RUN"] * by_file, *hydra.overrides.task]

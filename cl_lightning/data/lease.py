@@ -19,17 +19,21 @@ DEPTH = 6  # attributes and containers within each other that are looked through
 
 
 class Lease:
-    """Weak references to the storages of lent splits. Storages are never resized: that would crash whoever kept one."""
+    """Weak references to the storages of lent splits. Storages are never resized: that would crash whoever
+    kept one."""
 
     def __init__(self) -> None:
         self._lent: list[tuple[StorageWeakRef, range]] = []  # and where in memory each lies
 
     def watch(self, *tensors: Tensor) -> None:
         for storage in (tensor.untyped_storage() for tensor in tensors):
-            self._lent.append((StorageWeakRef(storage), range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())))
+            self._lent.append(
+                (StorageWeakRef(storage), range(storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+            )
 
     def end(self, learner: object) -> None:
-        """Raise if a tensor lives that shares storage with what was lent, naming the attribute that holds it."""
+        """Raise if a tensor lives that shares storage with what was lent, naming the attribute that holds
+        it."""
         if self._kept():
             gc.collect()  # an exception's frames or a cycle may hold what nobody wants
         kept = self._kept()
@@ -50,8 +54,11 @@ def address_of(held: Tensor | np.ndarray) -> int:
     return held.data_ptr() if isinstance(held, Tensor) else held.ctypes.data
 
 
-def held_by(holder: object, name: str = "self", depth: int = DEPTH, seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
-    """All tensors and arrays that can be reached through attributes, plain containers and closures, with their names."""
+def held_by(
+    holder: object, name: str = "self", depth: int = DEPTH, seen: set[int] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """All tensors and arrays that can be reached through attributes, plain containers and closures, with
+    their names."""
     seen = set() if seen is None else seen
     if id(holder) in seen or depth < 0:
         return
@@ -72,7 +79,11 @@ def parts_of(holder: object, name: str) -> list[tuple[str, Any]]:
         return [(name, holder.cell_contents)] if holder != CellType() else []
     if isinstance(holder, Module):
         own = {**vars(holder), **holder._parameters, **holder._buffers, **holder._modules}
-        return [(f"{name}.{key}", value) for key, value in own.items() if key not in ("_parameters", "_buffers", "_modules")]
+        return [
+            (f"{name}.{key}", value)
+            for key, value in own.items()
+            if key not in ("_parameters", "_buffers", "_modules")
+        ]
     if hasattr(holder, "__dict__") and not isinstance(holder, type):
         return [(f"{name}.{key}", value) for key, value in vars(holder).items()]
     if isinstance(holder, list | tuple | set | frozenset | deque):
@@ -81,9 +92,12 @@ def parts_of(holder: object, name: str) -> list[tuple[str, Any]]:
 
 
 def unsaved(learner: Any) -> dict[str, tuple[int, int]]:
-    """Tensors and arrays in attributes of a learner's own that no checkpoint holds: by name, which object it is and how often it was
-    written to."""
-    saved = {tensor.untyped_storage()._cdata for _, tensor in held_by([*learner.parameters(), *learner.buffers(), learner.memory])}
+    """Tensors and arrays in attributes of a learner's own that no checkpoint holds: by name, which object it
+    is and how often it was written to."""
+    saved = {
+        tensor.untyped_storage()._cdata
+        for _, tensor in held_by([*learner.parameters(), *learner.buffers(), learner.memory])
+    }
     own = {key: value for key, value in vars(learner).items() if key not in learner.of_base}
     found = {}
     for name, held in held_by(own, ""):
@@ -99,6 +113,7 @@ def check_saved(learner: object, at_start: dict[str, tuple[int, int]]) -> None:
     lost = sorted(name for name, what in unsaved(learner).items() if at_start.get(name) != what)
     if lost:
         raise ProtocolError(
-            f"{type(learner).__name__} keeps a tensor in {', '.join(lost)}, which no checkpoint holds: after a restart it would be gone.",
+            f"{type(learner).__name__} keeps a tensor in {', '.join(lost)}, which no checkpoint holds: "
+            "after a restart it would be gone.",
             "Keep it in self.memory, where it is saved and counted, or set it to None in on_task_end.",
         )

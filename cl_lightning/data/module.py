@@ -17,7 +17,8 @@ from cl_lightning.protocol import ProtocolError
 
 
 class StreamDataModule(pl.LightningDataModule):
-    """Replays a stream to ``Trainer.fit``, task after task. Lends training and validation data; test data are the evaluator's."""
+    """Replays a stream to ``Trainer.fit``, task after task. Lends training and validation data; test data are
+    the evaluator's."""
 
     def __init__(self, stream: Stream, passes: int | None = None) -> None:
         super().__init__()
@@ -33,7 +34,8 @@ class StreamDataModule(pl.LightningDataModule):
     def open(self, index: int, past: bool = False, to: object = None) -> Iterator[Task]:
         """Lend a task's training and validation data; ``past`` lends those of all earlier tasks as well.
 
-        At the end everything is closed, and whoever kept a tensor of it (``to``, the learner) is named by an error.
+        At the end everything is closed, and whoever kept a tensor of it (``to``, the learner) is named by an
+        error.
         """
         if self.task is not None:
             raise RuntimeError(f"task {self.task.index} is still open; close it before opening task {index}")
@@ -48,7 +50,9 @@ class StreamDataModule(pl.LightningDataModule):
             raise
         finally:
             self.task = self.blocks = None
-            for split in (split for each in (*earlier, task) for split in (each.train, each.val) if split is not None):
+            for split in (
+                split for each in (*earlier, task) for split in (each.train, each.val) if split is not None
+            ):
                 split.close()
         if not failed:
             lease.end(to)
@@ -61,27 +65,36 @@ class StreamDataModule(pl.LightningDataModule):
                 self._black[task] = self.stream.black(task)
 
     def replay(self, blocks: Blocks, phase: int) -> None:
-        """Set the mini-batches of the next phase, the ``phase``-th of the open task. In a single pass there is one, on each example
-        as often as the protocol has passes, in the stream's order first."""
+        """Set the mini-batches of the next phase, the ``phase``-th of the open task. In a single pass there
+        is one, on each example as often as the protocol has passes, in the stream's order first."""
         self.blocks, task = blocks, self.task
         if self.passes is None or task is None:
             return
         if task.val is not None:
             raise Refusal(
-                f"trainer.single_pass shows each example {self.passes} times and has no validation, but task {task.index} has "
+                f"trainer.single_pass shows each example {self.passes} times and has no validation, but "
+                f"task {task.index} has "
                 f"{len(task.val)} validation examples. Set n_val of the stream and its tasks to 0."
             )
         blocks.in_order = blocks.split is task.train
-        epochs, n, lent = blocks.epochs, len(blocks.split), sum(len(each.train) for each in (*task.past, task))
+        epochs, n, lent = (
+            blocks.epochs,
+            len(blocks.split),
+            sum(len(each.train) for each in (*task.past, task)),
+        )
         if phase > 0:
-            more = f"a second phase of task {task.index} would see examples again that a single pass shows once."
+            more = (
+                f"a second phase of task {task.index} would see examples again that a single pass shows once."
+            )
         elif epochs > self.passes or n > lent:
             more = f"{epochs} epochs of {n} examples were asked for; a single pass lends {lent}, {self.passes} times."
         elif not blocks.in_order and not task.past:
             more = "examples in a split of its own were to be trained on, which a single pass cannot count."
         else:
             return
-        raise ProtocolError(more, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass.")
+        raise ProtocolError(
+            more, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass."
+        )
 
     def train_dataloader(self) -> Blocks:
         """The mini-batches of the phase that is being trained."""
@@ -90,7 +103,8 @@ class StreamDataModule(pl.LightningDataModule):
         return self.blocks
 
     def on_after_batch_transfer(self, batch: Block, dataloader_idx: int) -> Block:
-        """Called by Lightning when mini-batches are on their device: there they are augmented, by draws that their keys decide."""
+        """Called by Lightning when mini-batches are on their device: there they are augmented, by draws that
+        their keys decide."""
         return Block([self.augmented(each) for each in batch.batches]) if self.stream.show.augments else batch
 
     def augmented(self, batch: Batch) -> Batch:

@@ -55,18 +55,22 @@ class Head:
         return table
 
     def mask(self, logits: torch.Tensor, task: torch.Tensor | int) -> torch.Tensor:
-        """Logits (n, outputs) with -inf where an output is not the own of the example's task; ``task`` is (n,) or one for all."""
+        """Logits (n, outputs) with -inf where an output is not the own of the example's task; ``task`` is
+        (n,) or one for all."""
         foreign = self.foreign.to(logits.device)[task]
         return logits.masked_fill(foreign, -torch.inf)
 
 
 class Split:
-    """Examples: x (n, channels, height, width) in [0, 1], y (n,) output numbers, task (n,) the task each belongs to.
+    """Examples: x (n, channels, height, width) in [0, 1], y (n,) output numbers, task (n,) the task each
+    belongs to.
 
     What a task lends is closed with it, and raises from then on.
     """
 
-    def __init__(self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor, lease: Lease | None = None) -> None:
+    def __init__(
+        self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor, lease: Lease | None = None
+    ) -> None:
         self._parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = (x, y, task)
         self._length = len(y)
         if lease is not None:
@@ -77,7 +81,8 @@ class Split:
         if self._parts is None:
             raise ProtocolError(
                 "the data of a task that is closed were read.",
-                "Read them between on_task_start and on_task_end; keep what you need later in self.memory, where it is counted.",
+                "Read them between on_task_start and on_task_end; keep what you need later in self.memory, "
+                "where it is counted.",
             )
         return self._parts
 
@@ -136,7 +141,9 @@ class Task:
     @property
     def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to."""
-        splits = (split for task in (*self.past, self) for split in (task.train, task.val) if split is not None)
+        splits = (
+            split for task in (*self.past, self) for split in (task.train, task.val) if split is not None
+        )
         return tuple(tensor for split in splits for tensor in split.handed_tensors)
 
 
@@ -166,7 +173,9 @@ class Batch:
         return rng(*self.key, purpose)
 
     def cat(self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor) -> Batch:
-        return replace(self, x=torch.cat([self.x, x]), y=torch.cat([self.y, y]), task=torch.cat([self.task, task]))
+        return replace(
+            self, x=torch.cat([self.x, x]), y=torch.cat([self.y, y]), task=torch.cat([self.task, task])
+        )
 
     def to(self, device: torch.device) -> Batch:
         return replace(self, x=self.x.to(device), y=self.y.to(device), task=self.task.to(device))
@@ -174,7 +183,8 @@ class Batch:
 
 @dataclass
 class Block:
-    """K mini-batches that the engine takes in one Lightning step: what ``training_step`` gets as its batch."""
+    """K mini-batches that the engine takes in one Lightning step: what ``training_step`` gets as its
+    batch."""
 
     batches: list[Batch]
 
@@ -186,9 +196,11 @@ class Block:
 
 @dataclass
 class Blocks:
-    """The mini-batches of one phase in blocks of ``block``: a pure function of ``key`` and the step, whoever asks and whenever.
+    """The mini-batches of one phase in blocks of ``block``: a pure function of ``key`` and the step, whoever
+    asks and whenever.
 
-    Every epoch is a new order of all examples, but for the first if it is ``in_order``; the last mini-batch of an epoch may be short.
+    Every epoch is a new order of all examples, but for the first if it is ``in_order``; the last mini-batch
+    of an epoch may be short.
     """
 
     split: Split
@@ -219,14 +231,24 @@ class Blocks:
             yield Block(list(self.batches(first, min(first + self.block, self.steps))))
 
     def batches(self, first: int, last: int) -> Iterator[Batch]:
-        """The mini-batches of steps first .. last - 1. Rows are gathered once for all of them; a batch is a slice of that."""
+        """The mini-batches of steps first .. last - 1. Rows are gathered once for all of them; a batch is a
+        slice of that."""
         while first < last:
             epoch, index = divmod(first, self.per_epoch)
             count = min(last - first, self.per_epoch - index)
             rows = self.order(epoch)[index * self.batch_size : (index + count) * self.batch_size]
             parts = (part.split(self.batch_size) for part in self.split.gather(rows))
             for offset, (x, y, task) in enumerate(zip(*parts)):
-                yield Batch(x, y, task, (*self.key, first + offset), epoch, index + offset, self.per_epoch, self.learning)
+                yield Batch(
+                    x,
+                    y,
+                    task,
+                    (*self.key, first + offset),
+                    epoch,
+                    index + offset,
+                    self.per_epoch,
+                    self.learning,
+                )
             first += count
 
     def order(self, epoch: int) -> torch.Tensor:

@@ -20,10 +20,15 @@ from cl_lightning.store.records import TaskRecord
 def witnessed(learner: Learner, task: Task, constants: dict) -> dict[str, Any]:
     """What the program saw while the task's data were open: for the card."""
     check_saved(learner, constants)
-    return {"lent": [each.index for each in (*task.past, task)], "copies": copies_in(learner.state_dict(), task)}
+    return {
+        "lent": [each.index for each in (*task.past, task)],
+        "copies": copies_in(learner.state_dict(), task),
+    }
 
 
-def task_record(learner: Learner, phases: Phases, index: int, checkpoint: int, seen: dict[str, Any]) -> TaskRecord:
+def task_record(
+    learner: Learner, phases: Phases, index: int, checkpoint: int, seen: dict[str, Any]
+) -> TaskRecord:
     work = phases.settle()
     return TaskRecord(
         task=index,
@@ -45,8 +50,13 @@ def plain_notes(learner: Learner) -> dict[str, Any]:
         return {"kind": "module_paths", **asdict(notes)}
     who = f"{type(learner).__name__}.account"
     if "kind" in notes:
-        raise Refusal(f"{who} gave a note with the name 'kind', which the program uses. Give it another name.")
+        raise Refusal(
+            f"{who} gave a note with the name 'kind', which the program uses. Give it another name."
+        )
     try:
         return json.loads(json.dumps(notes, allow_nan=False))
     except (TypeError, ValueError) as reason:
-        raise Refusal(f"{who} gave what results.json cannot hold: {reason}. Give texts, finite numbers, lists and dicts.") from reason
+        raise Refusal(
+            f"{who} gave what results.json cannot hold: {reason}. Give texts, finite numbers, lists and "
+            "dicts."
+        ) from reason

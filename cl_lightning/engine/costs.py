@@ -7,15 +7,18 @@ from contextlib import contextmanager
 
 from cl_lightning.metrics.flops import Flops
 
-Counts = Mapping[str, Sequence[int]]  # of one candidate, by kind of work: how often, operations of its own, of what it shares
+Counts = Mapping[
+    str, Sequence[int]
+]  # of one candidate, by kind of work: how often, operations of its own, of what it shares
 Kind = tuple  # its name and the shape of its mini-batch
 
 
 class Meter:
     """Operations of each candidate, by kind of work: a mini-batch of a shape, or one scoring.
 
-    A candidate's numbers depend on no other, so that they are the same alone, in company and in shares. ``own`` is what is done for it
-    alone; ``common`` what it would need of ``extend`` and ``shared`` if it were alone.
+    A candidate's numbers depend on no other, so that they are the same alone, in company and in shares.
+    ``own`` is what is done for it alone; ``common`` what it would need of ``extend`` and ``shared`` if it
+    were alone.
     """
 
     def __init__(self, candidates: int) -> None:
@@ -61,7 +64,10 @@ class Meter:
         found = []
         for own, common, left in zip(self.own, self.common, self.times):
             times = self.taken if left is None else left
-            rows = {kind: [times.get(kind, 0), own.get(kind, 0), common.get(kind, 0)] for kind in {**own, **common}}
+            rows = {
+                kind: [times.get(kind, 0), own.get(kind, 0), common.get(kind, 0)]
+                for kind in {**own, **common}
+            }
             found.append({name_of_kind(kind): row for kind, row in rows.items()})
         return found
 
@@ -69,7 +75,9 @@ class Meter:
         return {"own": self.own, "common": self.common, "times": self.times, "taken": self.taken}
 
     def restore(self, state: dict) -> None:
-        self.own, self.common, self.times, self.taken = (state[name] for name in ("own", "common", "times", "taken"))
+        self.own, self.common, self.times, self.taken = (
+            state[name] for name in ("own", "common", "times", "taken")
+        )
 
 
 def name_of_kind(kind: Kind) -> str:
@@ -92,7 +100,8 @@ def alone(counts: Sequence[Counts], kinds: str = "") -> int:
 
 
 def executed(counts: Sequence[Counts]) -> int:
-    """Operations when all train side by side: of what they share, the most that one of those still in training needs counts, once.
+    """Operations when all train side by side: of what they share, the most that one of those still in
+    training needs counts, once.
 
     >>> executed([{"batch 10": [3, 5, 2]}, {"batch 10": [1, 5, 4]}])
     28

@@ -26,15 +26,18 @@ def hooks_of(learner: Learner) -> frozenset[str]:
 
 
 def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) -> Any:
-    """Call a hook: guarded, seeded by ``key`` and its name alone, with or without gradient and autocast as the hook has it.
+    """Call a hook: guarded, seeded by ``key`` and its name alone, with or without gradient and autocast as
+    the hook has it.
 
-    Leaving autocast each time drops its copies of the weights, which change each step: hence the engine casts, not Lightning's
-    precision plugin, which wraps a whole block.
+    Leaving autocast each time drops its copies of the weights, which change each step: hence the engine
+    casts, not Lightning's precision plugin, which wraps a whole block.
     """
     if run.seeded[0] != (full := (*key, name)):
         run.seeded = full, seed_of(*full)
     seed_default_generators(run.seeded[1], learner.device)
-    function = (run.phase.loss if name == "loss" else run.phase.score if name == "score" else None) or getattr(learner, name)
+    function = (
+        run.phase.loss if name == "loss" else run.phase.score if name == "score" else None
+    ) or getattr(learner, name)
     with running(learner, name, arguments):
         if name in WITHOUT_GRADIENT:
             function = torch.no_grad()(function)

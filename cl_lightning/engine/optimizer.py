@@ -15,13 +15,17 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.learners.base import Candidate
 
 
-def make_optimizer(candidates: Sequence[Candidate], settings: Training, kept: Mapping[str, Any], device: torch.device) -> Optimizer:
-    """Adam or SGD. Candidates with equal hyper-parameters share a group: the same bits, fewer calls. ``kept`` are the moments of the
-    last phase, where they are carried on."""
+def make_optimizer(
+    candidates: Sequence[Candidate], settings: Training, kept: Mapping[str, Any], device: torch.device
+) -> Optimizer:
+    """Adam or SGD. Candidates with equal hyper-parameters share a group: the same bits, fewer calls. ``kept``
+    are the moments of the last phase, where they are carried on."""
     merged: dict[str, dict] = {}
     for group in (group for c in candidates for group in c.groups()):
         options = {key: value for key, value in group.items() if key != "params"}
-        merged.setdefault(repr(sorted(options.items())), {"params": [], **options})["params"] += group["params"]
+        merged.setdefault(repr(sorted(options.items())), {"params": [], **options})["params"] += group[
+            "params"
+        ]
     common: dict[str, Any] = {
         "lr": settings.lr,
         "weight_decay": settings.weight_decay,
@@ -39,8 +43,8 @@ def make_optimizer(candidates: Sequence[Candidate], settings: Training, kept: Ma
 
 
 def begin_momentum(optimizer: Optimizer) -> None:
-    """Momentum starts from 0, which gives the bits of starting from nothing: the fused kernel wants all buffers or none, whoever gets a
-    gradient when."""
+    """Momentum starts from 0, which gives the bits of starting from nothing: the fused kernel wants all
+    buffers or none, whoever gets a gradient when."""
     for group in optimizer.param_groups:
         for p in group["params"] if group.get("momentum") else ():
             optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
@@ -53,13 +57,19 @@ def carry_on(optimizer: Optimizer, candidates: Sequence[Candidate], kept: Mappin
         for name, p in network.named_parameters():
             if p.requires_grad and name in kept["moments"]:
                 state = kept["moments"][name].items()
-                optimizer.state[p] = {key: value.clone().to(p.device if value.dim() or fused else "cpu") for key, value in state}
+                optimizer.state[p] = {
+                    key: value.clone().to(p.device if value.dim() or fused else "cpu") for key, value in state
+                }
 
 
 def moments_of(optimizer: Optimizer, network: nn.Module) -> dict[str, dict[str, Tensor]]:
     """The optimizer's state for a network, by the names of its parameters."""
     state, named = optimizer.state, network.named_parameters()
-    return {name: {key: value.clone() for key, value in state[p].items() if value is not None} for name, p in named if p in state}
+    return {
+        name: {key: value.clone() for key, value in state[p].items() if value is not None}
+        for name, p in named
+        if p in state
+    }
 
 
 def weights_key(network: nn.Module) -> int:

@@ -1,4 +1,5 @@
-"""A phase in training, as plain data: what ``engine/training.py`` works on, and what a checkpoint inside the phase holds."""
+"""A phase in training, as plain data: what ``engine/training.py`` works on, and what a checkpoint inside the
+phase holds."""
 
 from __future__ import annotations
 
@@ -103,7 +104,9 @@ class PhaseRun:
 
     def record(self, c: Candidate, s: Standing) -> CandidateRecord:
         accuracy, score = (s.accuracy, None) if self.phase.score is None else (None, s.accuracy)
-        return CandidateRecord(c.name, c.hparams, accuracy, score, s.steps, s.steps if s.accuracy is None else s.step, s.diverged)
+        return CandidateRecord(
+            c.name, c.hparams, accuracy, score, s.steps, s.steps if s.accuracy is None else s.step, s.diverged
+        )
 
     def train(self, learner: Learner, block: Block) -> None:
         """One Lightning step."""

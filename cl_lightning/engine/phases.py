@@ -1,4 +1,5 @@
-"""From task boundary to task boundary: drives a learner's generators, trains their phases, answers finished ones from the store."""
+"""From task boundary to task boundary: drives a learner's generators, trains their phases, answers finished
+ones from the store."""
 
 from __future__ import annotations
 
@@ -34,7 +35,16 @@ from cl_lightning.metrics.flops import Flops
 from cl_lightning.protocol import ProtocolError, running, training
 from cl_lightning.randomness import Key, seeded
 from cl_lightning.store.files import Store
-from cl_lightning.store.records import CandidateRecord, InsideRecord, OnceRecord, PhaseRecord, Place, ProbeRecord, ProbesRecord, ShareRecord
+from cl_lightning.store.records import (
+    CandidateRecord,
+    InsideRecord,
+    OnceRecord,
+    PhaseRecord,
+    Place,
+    ProbeRecord,
+    ProbesRecord,
+    ShareRecord,
+)
 
 INSIDE = "work/inside/phase"  # the record of Lightning's checkpoint inside a phase
 
@@ -49,7 +59,8 @@ class Work:
 
 
 class Phases:
-    """Drives the generators of a learner, trains their phases with Lightning and keeps account of what was done."""
+    """Drives the generators of a learner, trains their phases with Lightning and keeps account of what was
+    done."""
 
     def __init__(
         self,
@@ -60,11 +71,15 @@ class Phases:
         callbacks: Sequence[pl.Callback] = (),
         probe: Callable[[Learner, Task, int], list[float | None]] | None = None,
     ) -> None:
-        self.probe = probe  # looks at a learner as it was at a step of the open task; gives nothing back to it
+        self.probe = (
+            probe  # looks at a learner as it was at a step of the open task; gives nothing back to it
+        )
         self.data, self.store, self.settings = data, store, settings
         self.loggers, self.callbacks = list(loggers), list(callbacks)
         self.work = Work()
-        self.moments: dict[str, Any] = {}  # of the last phase's winner and for which weights, where the next task goes on with them
+        self.moments: dict[
+            str, Any
+        ] = {}  # of the last phase's winner and for which weights, where the next task goes on with them
         self.step = 0  # mini-batches of the whole run: what loggers go by
 
     def settle(self) -> Work:
@@ -72,7 +87,8 @@ class Phases:
         done, self.work = self.work, Work()
         return done
 
-    # ---- a task ----------------------------------------------------------------------------------------------
+    # ---- a task
+    # ----------------------------------------------------------------------------------------------
 
     def learn(self, learner: Learner, task: Task, reference: bool = False) -> None:
         """Learn one task, after a kill from its beginning: the store answers what was done."""
@@ -106,10 +122,16 @@ class Phases:
         termination.exit_if_requested()
         learner.eval()  # whether it was trained, restored or answered from the store before
         name = key[-1] if isinstance(key[-1], str) else "learn"
-        with self.work.costs.measured("hooks"), seeded(learner.seed, *key), running(learner, name, handed, once):
+        with (
+            self.work.costs.measured("hooks"),
+            seeded(learner.seed, *key),
+            running(learner, name, handed, once),
+        ):
             yield
 
-    def run_phases(self, phases: Generator[Phase, Outcome, Any], learner: Learner, task: Task, place: Place, once: Once) -> Any:
+    def run_phases(
+        self, phases: Generator[Phase, Outcome, Any], learner: Learner, task: Task, place: Place, once: Once
+    ) -> Any:
         """Run a generator of phases to its end and return what it returns."""
         outcome: Any = None
         for index in itertools.count():
@@ -121,7 +143,8 @@ class Phases:
             outcome = self.recall_or_train(learner, phase, task, replace(place, phase=index))
 
     def recall_or_train(self, learner: Learner, phase: Phase, task: Task, place: Place) -> Outcome:
-        """What a phase came to: read from the store as far as it was trained before. Its winner gets its best weights."""
+        """What a phase came to: read from the store as far as it was trained before. Its winner gets its best
+        weights."""
         check_phase(learner, phase, task, self.settings)
         size = self.settings.candidates_at_once or len(phase.candidates)
         firsts = range(0, len(phase.candidates), size)
@@ -129,7 +152,10 @@ class Phases:
         record = merged(phase, task, place, shares)
         self.work.phases.append(record)
         self.work.costs.add(**asdict(record.costs))
-        winner, kept = phase.candidates[record.winner], self.store.tensors(share_key(place, firsts[record.winner // size]))
+        winner, kept = (
+            phase.candidates[record.winner],
+            self.store.tensors(share_key(place, firsts[record.winner // size])),
+        )
         winner.network.load_state_dict(kept["weights"])
         winner.network.eval()
         if kept["moments"] is not None:
@@ -140,9 +166,16 @@ class Phases:
         return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best)
 
     def look(
-        self, learner: Learner, c: Candidate, snapshots: dict[int, dict], task: Task, place: Place, number: int | None = None
+        self,
+        learner: Learner,
+        c: Candidate,
+        snapshots: dict[int, dict],
+        task: Task,
+        place: Place,
+        number: int | None = None,
     ) -> list[ProbeRecord]:
-        """Probe copies of the learner that adopt a candidate as it was at each step. ``number``: of one among all candidates."""
+        """Probe copies of the learner that adopt a candidate as it was at each step. ``number``: of one among
+        all candidates."""
         probe = self.probe
         if probe is None or not snapshots or place.part != "task":
             return []
@@ -160,13 +193,19 @@ class Phases:
 
         return self.store.once(probes_key(place, number), ProbesRecord, looked).probes
 
-    # ---- a phase ---------------------------------------------------------------------------------------------
+    # ---- a phase
+    # ---------------------------------------------------------------------------------------------
 
-    def share(self, learner: Learner, phase: Phase, task: Task, place: Place, first: int, size: int) -> ShareRecord:
-        """Candidates ``first`` .. ``first + size - 1`` of a phase: what they came to, with the weights of the best of them."""
+    def share(
+        self, learner: Learner, phase: Phase, task: Task, place: Place, first: int, size: int
+    ) -> ShareRecord:
+        """Candidates ``first`` .. ``first + size - 1`` of a phase: what they came to, with the weights of the
+        best of them."""
         candidates = phase.candidates[first : first + size]
         record = self.store.once(
-            share_key(place, first), ShareRecord, lambda: self.train_share(learner, phase, candidates, task, place, first)
+            share_key(place, first),
+            ShareRecord,
+            lambda: self.train_share(learner, phase, candidates, task, place, first),
         )
         refuse_other(learner, phase, record)
         self.step += record.mini_batches
@@ -177,7 +216,13 @@ class Phases:
         return record
 
     def train_share(
-        self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, place: Place, first: int
+        self,
+        learner: Learner,
+        phase: Phase,
+        candidates: list[Candidate],
+        task: Task,
+        place: Place,
+        first: int,
     ) -> tuple[ShareRecord, dict[str, Any]]:
         with torch.random.fork_rng(devices=[]):
             run = self.fit(learner, phase, candidates, task, place, first)
@@ -192,13 +237,26 @@ class Phases:
             "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
         }
         names = [c.name for c in phase.candidates]
-        return ShareRecord(place, phase.name, names, records, best, run.step, run.costs, run.meter.counts()), kept
+        return ShareRecord(
+            place, phase.name, names, records, best, run.step, run.costs, run.meter.counts()
+        ), kept
 
-    def fit(self, learner: Learner, phase: Phase, candidates: list[Candidate], task: Task, place: Place, first: int) -> PhaseRun:
-        """Train a share through ``Trainer.fit``, from the beginning or from where an earlier start was interrupted."""
+    def fit(
+        self,
+        learner: Learner,
+        phase: Phase,
+        candidates: list[Candidate],
+        task: Task,
+        place: Place,
+        first: int,
+    ) -> PhaseRun:
+        """Train a share through ``Trainer.fit``, from the beginning or from where an earlier start was
+        interrupted."""
         s, key = self.settings, (learner.seed, place.draws, place.phase)
         split = task.train if phase.train is None else phase.train
-        blocks = Blocks(split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, most=s.max_steps)
+        blocks = Blocks(
+            split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, most=s.max_steps
+        )
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
         run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
         learner.phase_run = run
@@ -248,8 +306,10 @@ def refuse_other(learner: Learner, phase: Phase, before: ShareRecord | InsideRec
     names = [c.name for c in phase.candidates]
     if [before.phase, *before.proposed] != [phase.name, *names]:
         raise Refusal(
-            f"{type(learner).__name__}.learn proposed {names} in phase {phase.name!r} of {before.place.name}; before the restart it was "
-            f"{before.proposed} in {before.phase!r}.\nWhat it does between yields may depend only on the learner at the task's "
+            f"{type(learner).__name__}.learn proposed {names} in phase {phase.name!r} of "
+            f"{before.place.name}; before the restart it was "
+            f"{before.proposed} in {before.phase!r}.\nWhat it does between yields may depend only on the "
+            "learner at the task's "
             "start, the task, earlier outcomes and rng(key). Start afresh with resume=false."
         )
 
@@ -260,7 +320,8 @@ def merged(phase: Phase, task: Task, place: Place, shares: Sequence[ShareRecord]
     winner = best_of(candidates)
     if candidates[winner].diverged:
         raise Refusal(
-            f"All candidates of task {task.index} were dropped, because their weights became infinite or no numbers: "
+            f"All candidates of task {task.index} were dropped, because their weights became infinite or no "
+            "numbers: "
             f"{', '.join(c.name for c in candidates)}.\n"
             "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip."
         )
@@ -282,8 +343,11 @@ def costs_of(shares: Sequence[ShareRecord]) -> Costs:
 
 
 def best_of(candidates: Sequence[CandidateRecord]) -> int:
-    """The first with the highest validation accuracy of those that did not diverge; without validation there is only one."""
-    return max(range(len(candidates)), key=lambda i: (not candidates[i].diverged, candidates[i].measure or 0.0))
+    """The first with the highest validation accuracy of those that did not diverge; without validation there
+    is only one."""
+    return max(
+        range(len(candidates)), key=lambda i: (not candidates[i].diverged, candidates[i].measure or 0.0)
+    )
 
 
 class Once:
@@ -295,7 +359,10 @@ class Once:
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         if name in self.known:
-            raise Refusal(f"self.once({name!r}, ...) is called twice in {self.place.name}. Give each piece of work a name of its own.")
+            raise Refusal(
+                f"self.once({name!r}, ...) is called twice in {self.place.name}. Give each piece of work a "
+                "name of its own."
+            )
         self.known.append(name)
         key, done = f"{self.place.key}-once{len(self.known)}", False
 
@@ -312,14 +379,16 @@ class Once:
             self.costs.count(record.flops, record.flops)
         if record.name != name:
             raise Refusal(
-                f"self.once({name!r}, ...) comes in {self.place.name} where self.once({record.name!r}, ...) came before the restart. "
+                f"self.once({name!r}, ...) comes in {self.place.name} where self.once({record.name!r}, ...) "
+                "came before the restart. "
                 "Call once in the same order each time, or start afresh with resume=false."
             )
         return self.store.tensors(key)["value"]
 
 
 class InsideCheckpoints(pl.Callback):
-    """Lightning's checkpoint every so many minutes, at SIGTERM and at Ctrl-C, between blocks; the newest is kept."""
+    """Lightning's checkpoint every so many minutes, at SIGTERM and at Ctrl-C, between blocks; the newest is
+    kept."""
 
     def __init__(self, store: Store, start: InsideRecord, minutes: float) -> None:
         self.store, self.start, self.seconds, self.saved_at = store, start, minutes * 60, monotonic()
@@ -334,7 +403,8 @@ class InsideCheckpoints(pl.Callback):
         termination.exit_if_requested()
 
     def save(self, trainer: pl.Trainer, step: int) -> None:
-        """Lightning's content, straight to its place: ``trainer.save_checkpoint`` builds it in memory and in another folder first."""
+        """Lightning's content, straight to its place: ``trainer.save_checkpoint`` builds it in memory and in
+        another folder first."""
         content = trainer._checkpoint_connector.dump_checkpoint()
         saved = self.store.save_tensors(f"work/inside/{step}", content)
         self.store.save(INSIDE, replace(self.start, step=step), saved)

@@ -17,7 +17,8 @@ from cl_lightning.metrics.accuracy_matrix import predicted
 
 
 def score_if_due(learner: Learner, run: PhaseRun) -> None:
-    """After every mini-batch and before the first: weights for probes are kept, and candidates scored, where they are due."""
+    """After every mini-batch and before the first: weights for probes are kept, and candidates scored, where
+    they are due."""
     settings, step = run.settings, run.step
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
         for i in run.active:
@@ -52,7 +53,8 @@ def score(learner: Learner, run: PhaseRun) -> None:
 
 @torch.no_grad()
 def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
-    """The validation accuracy of each active candidate, in evaluation mode; or what the phase's own score says."""
+    """The validation accuracy of each active candidate, in evaluation mode; or what the phase's own score
+    says."""
     val, active = run.val, run.active
     assert val is not None
     right = {i: torch.zeros((), dtype=torch.int64, device=learner.device) for i in active}
@@ -62,7 +64,9 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     with run.meter.counting("score"):
         if run.phase.score is not None:
             for i in active:
-                scores[i] = finite(call(learner, run, (*run.key, run.step), "score", run.candidates[i], val), run, i)
+                scores[i] = finite(
+                    call(learner, run, (*run.key, run.step), "score", run.candidates[i], val), run, i
+                )
                 run.meter.note(i)
         else:
             for batch in val.batches(run.settings.eval_batch_size, run.task.index):
@@ -89,7 +93,8 @@ def finite(score: float, run: PhaseRun, i: int) -> float:
     if math.isfinite(score):
         return score
     raise Refusal(
-        f"The score of {run.candidates[i].name} in phase {run.phase.name!r} of task {run.task.index} is {score} after {run.step} "
+        f"The score of {run.candidates[i].name} in phase {run.phase.name!r} of task {run.task.index} is "
+        f"{score} after {run.step} "
         "mini-batches, which cannot be compared. A phase's own score must give a finite number."
     )
 
@@ -100,8 +105,10 @@ def warn_of_nan(run: PhaseRun, lost: dict[int, int]) -> None:
         if count and i not in run.warned:
             run.warned.add(i)
             warnings.warn(
-                f"{run.candidates[i].name} gave NaN logits for {count} of {len(run.val or ())} validation images of task "
-                f"{run.task.index} after {run.step} mini-batches. Such images count as wrong at every scoring.",
+                f"{run.candidates[i].name} gave NaN logits for {count} of {len(run.val or ())} validation "
+                "images of task "
+                f"{run.task.index} after {run.step} mini-batches. Such images count as wrong at every "
+                "scoring.",
                 stacklevel=2,
             )
 
@@ -116,7 +123,8 @@ def drop_diverged(run: PhaseRun) -> None:
     for i in list(run.active):
         if not all(p.isfinite().all() for p in run.candidates[i].network.parameters()):
             warnings.warn(
-                f"{run.candidates[i].name} is dropped after {run.step} mini-batches of task {run.task.index}: its weights are not "
+                f"{run.candidates[i].name} is dropped after {run.step} mini-batches of task "
+                f"{run.task.index}: its weights are not "
                 "finite. A lower learning rate or trainer.clip may help.",
                 stacklevel=2,
             )
@@ -142,7 +150,8 @@ def unstack(run: PhaseRun) -> None:
 
 
 def score_last(learner: Learner, run: PhaseRun) -> None:
-    """At the end of training, while Lightning still has everything on its device: whoever was not scored at this step is."""
+    """At the end of training, while Lightning still has everything on its device: whoever was not scored at
+    this step is."""
     unstack(run)
     drop_diverged(run)
     if run.val is None or not run.active or run.scored_at == run.step:
@@ -150,7 +159,9 @@ def score_last(learner: Learner, run: PhaseRun) -> None:
     if run.patience is not None:
         score(learner, run)
         return
-    for i, accuracy in zip(run.active, accuracies(learner, run)):  # without early stopping the last weights stay
+    for i, accuracy in zip(
+        run.active, accuracies(learner, run)
+    ):  # without early stopping the last weights stay
         run.standings[i] = Standing(accuracy, run.steps_of(i), run.steps_of(i))
 
 

@@ -11,7 +11,12 @@ from pydantic import Field
 from cl_lightning.checking import Count, NotNegative, Positive, Rate, Size
 from cl_lightning.errors import Refusal
 
-LIGHTNINGS = ("profiler", "detect_anomaly", "deterministic", "benchmark")  # what may be passed on to its Trainer
+LIGHTNINGS = (
+    "profiler",
+    "detect_anomaly",
+    "deterministic",
+    "benchmark",
+)  # what may be passed on to its Trainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +28,15 @@ class Hyperparameters:
     momentum: Rate = 0.0
 
 
-OPTIMIZER_KEYS = tuple(field.name for field in fields(Hyperparameters))  # which the trainer and a grid may name
+OPTIMIZER_KEYS = tuple(
+    field.name for field in fields(Hyperparameters)
+)  # which the trainer and a grid may name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """``conf/trainer/*.yaml`` says what each key is for, and has the defaults. Null for ``lr``, ``momentum`` or
-    ``weight_decay`` becomes the value that ``Hyperparameters`` has."""
+    """``conf/trainer/*.yaml`` says what each key is for, and has the defaults. Null for ``lr``, ``momentum``
+    or ``weight_decay`` becomes the value that ``Hyperparameters`` has."""
 
     max_epochs: Count
     max_steps: Count | None
@@ -55,7 +62,9 @@ class Training:
     evaluate: Literal["all", "seen", "final"]
     precision: Literal[32, "32", "bf16-mixed"]  # 16-mixed would have one loss scaler for all candidates
     accelerator: Literal["cpu", "gpu", "cuda", "mps", "auto"]
-    threads: Annotated[int, Field(ge=1, le=1024)]  # beyond, the operating system may refuse them and end the process
+    threads: Annotated[
+        int, Field(ge=1, le=1024)
+    ]  # beyond, the operating system may refuse them and end the process
     checkpoint_minutes: NotNegative
     log_every: Size
     lightning: Mapping[str, Any]
@@ -69,11 +78,18 @@ class Training:
         object.__setattr__(self, "score_at", tuple(self.score_at))
         object.__setattr__(self, "probe_at", tuple(self.probe_at))
         if self.momentum and self.optimizer == "adam":
-            raise Refusal("trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0.")
+            raise Refusal(
+                "trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0."
+            )
         if self.single_pass and self.patience is not None:
-            raise Refusal("trainer.single_pass has no validation data to stop by. Set trainer.patience=null, or trainer=single_pass.")
+            raise Refusal(
+                "trainer.single_pass has no validation data to stop by. Set trainer.patience=null, or "
+                "trainer=single_pass."
+            )
         for key in sorted(set(self.lightning) - set(LIGHTNINGS)):
             raise Refusal(
-                f"trainer.lightning.{key} is not passed on: the engine trains several candidates in one Lightning step and has keys of its "
-                f"own under trainer for precision, clipping, stopping and devices. Lightning gets {', '.join(LIGHTNINGS)}."
+                f"trainer.lightning.{key} is not passed on: the engine trains several candidates in one "
+                "Lightning step and has keys of its "
+                "own under trainer for precision, clipping, stopping and devices. Lightning gets "
+                f"{', '.join(LIGHTNINGS)}."
             )

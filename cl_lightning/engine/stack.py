@@ -16,10 +16,12 @@ NARROWEST = 64  # units: products of smaller matrices take other ways alone than
 
 
 def stackable(learner: Learner, phase: Phase) -> bool:
-    """Whether to try: layers of one shape, wide enough, without dropout, all of them trained, and the loss that of ``Learner``.
+    """Whether to try: layers of one shape, wide enough, without dropout, all of them trained, and the loss
+    that of ``Learner``.
 
-    The stack must have the bits of separate networks, so that nobody's depend on their company. That is tried at the first
-    mini-batch of every shape (``prove``), and takes MKL's strict reproducibility: without it, bits depend on addresses.
+    The stack must have the bits of separate networks, so that nobody's depend on their company. That is tried
+    at the first mini-batch of every shape (``prove``), and takes MKL's strict reproducibility: without it,
+    bits depend on addresses.
     """
     if not torch.backends.mkl.is_available() or not os.environ.get("MKL_CBWR", "").endswith(",STRICT"):
         return False
@@ -29,7 +31,12 @@ def stackable(learner: Learner, phase: Phase) -> bool:
     layers = [linears(c.network) for c in phase.candidates]
     shapes = {tuple(layer.weight.shape for layer in of_one) for of_one in layers if of_one}
     wide = all(layer.out_features >= NARROWEST for of_one in layers for layer in of_one[:-1])
-    return all(layers) and wide and len(shapes) == 1 and all(p.requires_grad for c in phase.candidates for p in c.network.parameters())
+    return (
+        all(layers)
+        and wide
+        and len(shapes) == 1
+        and all(p.requires_grad for c in phase.candidates for p in c.network.parameters())
+    )
 
 
 def linears(network: nn.Module) -> list[nn.Linear]:
@@ -42,19 +49,25 @@ def linears(network: nn.Module) -> list[nn.Linear]:
     ):
         return []
     modules = (*network.trunk, network.head)
-    plain = all(type(m) in (nn.Flatten, nn.Linear, nn.ReLU) and not m._forward_hooks and not m._forward_pre_hooks for m in modules)
+    plain = all(
+        type(m) in (nn.Flatten, nn.Linear, nn.ReLU) and not m._forward_hooks and not m._forward_pre_hooks
+        for m in modules
+    )
     layers = [m for m in modules if isinstance(m, nn.Linear)]
     return layers if plain and all(layer.bias is not None for layer in layers) else []
 
 
 class Stack:
-    """Weights (networks, out, in) a layer. While stacked, each network's own parameters are slices of them."""
+    """Weights (networks, out, in) a layer. While stacked, each network's own parameters are slices of
+    them."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.layers = list(zip(*(linears(c.network) for c in candidates)))  # by layer, then by network
         self.weights = [self.side_by_side([layer.weight for layer in of_all]) for of_all in self.layers]
         self.biases = [self.side_by_side([layer.bias for layer in of_all]) for of_all in self.layers]
-        self.agreed: dict[tuple, bool] = {}  # by shape of mini-batch: whether it has the bits of separate networks
+        self.agreed: dict[
+            tuple, bool
+        ] = {}  # by shape of mini-batch: whether it has the bits of separate networks
 
     @staticmethod
     @torch.no_grad()
@@ -71,9 +84,11 @@ class Stack:
 
     @torch.no_grad()
     def learn_from(self, x: Tensor, y: Tensor, seen_by_loss: Callable[[Tensor], Tensor]) -> Tensor:
-        """Mean cross-entropy of every network on one mini-batch: sets all gradients, returns log-probabilities (networks, batch, outputs).
+        """Mean cross-entropy of every network on one mini-batch: sets all gradients, returns
+        log-probabilities (networks, batch, outputs).
 
-        The kernels are those that autograd would call for one network, without building its graph: the same bits.
+        The kernels are those that autograd would call for one network, without building its graph: the same
+        bits.
         """
         n, b = len(self.weights[0]), len(y)
         inputs = [x.flatten(1).expand(n, b, -1)]  # of each layer: (networks, batch, features)
@@ -86,17 +101,24 @@ class Stack:
         for k in range(len(self.layers) - 1, -1, -1):
             weights = torch.bmm(delta.mT, inputs[k]).unbind()
             for layer, weight, own in zip(self.layers[k], weights, delta.unbind()):
-                layer.weight.grad, layer.bias.grad = weight, own.sum(0)  # one by one: a sum over all adds in another order
+                layer.weight.grad, layer.bias.grad = (
+                    weight,
+                    own.sum(0),
+                )  # one by one: a sum over all adds in another order
             if k:
                 delta = torch.ops.aten.threshold_backward(torch.bmm(delta, self.weights[k]), inputs[k], 0)
         return log_p
 
     def prove(self, x: Tensor, y: Tensor, seen_by_loss: Callable[[Tensor], Tensor]) -> None:
-        """Find out whether this mini-batch gets the very gradients that the networks have now, from a pass of each by itself."""
+        """Find out whether this mini-batch gets the very gradients that the networks have now, from a pass of
+        each by itself."""
         parameters = [p for of_all in self.layers for layer in of_all for p in (layer.weight, layer.bias)]
         separate = [p.grad for p in parameters]
         self.learn_from(x, y, seen_by_loss)
-        same = all(g is not None and p.grad is not None and torch.equal(p.grad, g) for p, g in zip(parameters, separate))
+        same = all(
+            g is not None and p.grad is not None and torch.equal(p.grad, g)
+            for p, g in zip(parameters, separate)
+        )
         for p, g in zip(parameters, separate):
             p.grad = g
         self.agreed[x.shape] = same

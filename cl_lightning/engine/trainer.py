@@ -15,19 +15,27 @@ from cl_lightning.errors import Refusal
 
 
 def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> pl.Trainer:
-    """A Trainer for one phase. What Lightning would do a second time (validation, checkpoints, clipping) is the engine's."""
+    """A Trainer for one phase. What Lightning would do a second time (validation, checkpoints, clipping) is
+    the engine's."""
     quiet_lightning()
     for callback in callbacks:
-        if isinstance(callback, pl.callbacks.EarlyStopping | pl.callbacks.ModelCheckpoint | pl.callbacks.GradientAccumulationScheduler):
+        if isinstance(
+            callback,
+            pl.callbacks.EarlyStopping
+            | pl.callbacks.ModelCheckpoint
+            | pl.callbacks.GradientAccumulationScheduler,
+        ):
             raise Refusal(
-                f"trainer.callbacks holds {type(callback).__name__}, which looks at one model a step, while the engine trains several. "
+                f"trainer.callbacks holds {type(callback).__name__}, which looks at one model a step, while "
+                "the engine trains several. "
                 "Use trainer.patience for early stopping; checkpoints are kept by the run itself."
             )
     try:
         return pl.Trainer(**arguments(settings, loggers, callbacks))
     except (TypeError, MisconfigurationException) as reason:
         raise Refusal(
-            f"Lightning makes no Trainer of trainer.accelerator={settings.accelerator} and trainer.lightning={dict(settings.lightning)}: "
+            f"Lightning makes no Trainer of trainer.accelerator={settings.accelerator} and "
+            f"trainer.lightning={dict(settings.lightning)}: "
             f"{str(reason).splitlines()[0]}\nCheck these two keys."
         ) from reason
 

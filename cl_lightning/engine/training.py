@@ -1,7 +1,8 @@
 """What happens to a mini-batch: one Lightning step, read straight down.
 
-All candidates of a phase see the same mini-batches, each as if it were alone: what it draws depends on (seed, task, phase, step, hook)
-only, no tensor is written by two of them, and each leaves with its own best weights. ``PhaseRun`` holds the data, these functions the work.
+All candidates of a phase see the same mini-batches, each as if it were alone: what it draws depends on (seed,
+task, phase, step, hook) only, no tensor is written by two of them, and each leaves with its own best weights.
+``PhaseRun`` holds the data, these functions the work.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
             batch = call(learner, run, batch.key, "extend", batch)
             run.meter.note_common(living)
     for p in run.parameters:
-        p.grad = None  # None, not 0: who has left or has no share in this batch is neither stepped nor decayed
+        p.grad = (
+            None  # None, not 0: who has left or has no share in this batch is neither stepped nor decayed
+        )
     with run.meter.counting("batch", batch.x.shape):
         if "shared" in run.hooks:
             share(learner, run, batch, living)
@@ -85,7 +88,13 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
     if run.stack is not None and run.stack.agreed.get(batch.x.shape):
         log_p = run.stack.learn_from(batch.x, batch.y, masked)
         if logs:
-            run.log(learner, {f"loss/{run.candidates[i].name}": nll_loss(log_p[k], batch.y).item() for k, i in enumerate(living)})
+            run.log(
+                learner,
+                {
+                    f"loss/{run.candidates[i].name}": nll_loss(log_p[k], batch.y).item()
+                    for k, i in enumerate(living)
+                },
+            )
         return
     for i in living:
         loss = call(learner, run, batch.key, "loss", run.candidates[i], batch)

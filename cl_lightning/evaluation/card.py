@@ -1,7 +1,8 @@
 """What a run's evaluation does and does not show, decided from what happened in it.
 
-Five desiderata of Farquhar and Gal 2018 (Towards robust evaluations of continual learning) and the three constraints of
-applications of Pfuelb and Gepperth 2019 (A comprehensive, application-oriented study of catastrophic forgetting).
+Five desiderata of Farquhar and Gal 2018 (Towards robust evaluations of continual learning) and the three
+constraints of applications of Pfuelb and Gepperth 2019 (A comprehensive, application-oriented study of
+catastrophic forgetting).
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowR
         passes=start.passes,
         callbacks=start.callbacks,
     )
-    return card(setting, [lesson_of(task, stream.tasks[task.task]["n_train"]) for task in tasks]) if tasks else []
+    return (
+        card(setting, [lesson_of(task, stream.tasks[task.task]["n_train"]) for task in tasks])
+        if tasks
+        else []
+    )
 
 
 def lesson_of(task: TaskRecord, size: int) -> Lesson:
@@ -119,21 +124,42 @@ def cross_task_resemblance(setting: Setting) -> Finding:
     if setting.permuted:
         return verdict(rule, False, "tasks differ by a permutation of pixels")
     if len(sources) < len(setting.sources):
-        return verdict(rule, True, f"by construction: tasks share sources of images ({', '.join(sources[:3])}), none permuted")
-    return verdict(rule, None, "every task has images of another source; python -m cl_lightning.data describe measures how alike they are")
+        return verdict(
+            rule,
+            True,
+            f"by construction: tasks share sources of images ({', '.join(sources[:3])}), none permuted",
+        )
+    return verdict(
+        rule,
+        None,
+        "every task has images of another source; python -m cl_lightning.data describe measures how alike "
+        "they are",
+    )
 
 
 def shared_output_head(setting: Setting) -> Finding:
     rule = "shared output head"
     if setting.head == "multi_train_test":
-        return verdict(rule, False, "loss and test go over the task's own outputs (stream.head=multi_train_test)")
+        return verdict(
+            rule, False, "loss and test go over the task's own outputs (stream.head=multi_train_test)"
+        )
     if setting.head == "multi_test":
-        return verdict(rule, False, "shared in training, but masked to the task's own outputs at test (stream.head=multi_test)")
+        return verdict(
+            rule,
+            False,
+            "shared in training, but masked to the task's own outputs at test (stream.head=multi_test)",
+        )
     if setting.masks:
         return verdict(rule, False, "it masks outputs by itself: some of its logits are below -1e8")
     if setting.told:
-        return verdict(rule, None, "it is told the task's number, and may have outputs for each: the program cannot know")
-    return verdict(rule, True, f"one output vector for all tasks (stream.head={setting.head}), and it is not told which task it is")
+        return verdict(
+            rule, None, "it is told the task's number, and may have outputs for each: the program cannot know"
+        )
+    return verdict(
+        rule,
+        True,
+        f"one output vector for all tasks (stream.head={setting.head}), and it is not told which task it is",
+    )
 
 
 def no_task_label_at_test(setting: Setting) -> Finding:
@@ -142,11 +168,17 @@ def no_task_label_at_test(setting: Setting) -> Finding:
         return verdict(rule, False, "it is told the number of the task that images are from")
     if setting.head in ("multi_test", "multi_train_test"):
         return verdict(rule, False, f"outputs of other tasks are masked at test (stream.head={setting.head})")
-    return verdict(rule, True, "by construction: it is not told the task, and test images of all tasks are mixed in the mini-batches")
+    return verdict(
+        rule,
+        True,
+        "by construction: it is not told the task, and test images of all tasks are mixed in the "
+        "mini-batches",
+    )
 
 
 def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -> Finding:
-    """Past inputs that are lent again, stored or replayed: retraining and memory are judged by the same facts."""
+    """Past inputs that are lent again, stored or replayed: retraining and memory are judged by the same
+    facts."""
     if lent := past_lent(lessons):
         says = "says so" if setting.declares_past else "does not say so"
         return verdict(rule, False, f"breaks the rules and {says}: {lent}")
@@ -155,7 +187,9 @@ def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -
         return verdict(rule, False, f"{copies}; {replayed} examples were added to mini-batches")
     if replayed:
         return verdict(rule, None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}")
-    return verdict(rule, True, "none found: no example of a task in its checkpoints, and none added to mini-batches")
+    return verdict(
+        rule, True, "none found: no example of a task in its checkpoints, and none added to mini-batches"
+    )
 
 
 def more_than_two_tasks(tasks: int) -> Finding:
@@ -166,11 +200,22 @@ def causality(lessons: Sequence[Lesson]) -> Finding:
     rule = "causality"
     ahead = [i for i, lesson in enumerate(lessons) if max(lesson.lent) > i]
     if ahead:
-        return verdict(rule, False, f"while learning task {ahead[0]}, data of task {max(lessons[ahead[0]].lent)} could be read")
+        return verdict(
+            rule,
+            False,
+            f"while learning task {ahead[0]}, data of task {max(lessons[ahead[0]].lent)} could be read",
+        )
     chose = sum(lesson.compared > 1 for lesson in lessons)
     if not chose:
-        return verdict(rule, None, "nothing was chosen in this run; how its fixed settings were found, it cannot know")
-    return verdict(rule, True, f"{chose} tasks chose among candidates by validation data of tasks seen so far, and never by test data")
+        return verdict(
+            rule, None, "nothing was chosen in this run; how its fixed settings were found, it cannot know"
+        )
+    return verdict(
+        rule,
+        True,
+        f"{chose} tasks chose among candidates by validation data of tasks seen so far, and never by test "
+        "data",
+    )
 
 
 def constant_update(lessons: Sequence[Lesson]) -> Finding:
@@ -201,7 +246,9 @@ def single_pass(lessons: Sequence[Lesson], passes: int) -> Finding:
         return verdict("single pass", False, f"{told}; {lent_again}")
     added = sum(lesson.replayed for lesson in lessons)
     told += f"; {added} were added by the learner, which are not counted" * bool(added)
-    return verdict("single pass", [lesson.seen for lesson in lessons] == [passes * size for size in sizes], told)
+    return verdict(
+        "single pass", [lesson.seen for lesson in lessons] == [passes * size for size in sizes], told
+    )
 
 
 def past_lent(lessons: Sequence[Lesson]) -> str:
@@ -212,4 +259,8 @@ def past_lent(lessons: Sequence[Lesson]) -> str:
 def stored(lessons: Sequence[Lesson]) -> str:
     copies = [count for lesson in lessons for count in lesson.copies.values()]
     where = sorted({name for lesson in lessons for name in lesson.copies})
-    return f"{sum(copies)} training examples were found in {', '.join(where[:3])}{', ...' * (len(where) > 3)}" if copies else ""
+    return (
+        f"{sum(copies)} training examples were found in {', '.join(where[:3])}{', ...' * (len(where) > 3)}"
+        if copies
+        else ""
+    )

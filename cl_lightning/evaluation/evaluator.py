@@ -38,13 +38,15 @@ class Answers(NamedTuple):
 class Evaluator:
     """Measures rows of the accuracy matrix.
 
-    A learner that is not told the task is tested on mini-batches in which the images of all tasks are mixed, so that it cannot find out.
-    It is tested as a copy that is thrown away, on images of its own.
+    A learner that is not told the task is tested on mini-batches in which the images of all tasks are mixed,
+    so that it cannot find out. It is tested as a copy that is thrown away, on images of its own.
     """
 
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
-        self.masks = False  # whether a learner took outputs out of the choice by itself, in what was predicted so far
+        self.masks = (
+            False  # whether a learner took outputs out of the choice by itself, in what was predicted so far
+        )
         self._kept: dict[int, Split] = {}
         self._frozen: dict[tuple[str, int, bool], Answers] = {}  # that are declared never to change again
 
@@ -56,21 +58,36 @@ class Evaluator:
         return range(learned if self.settings.evaluate == "seen" else tasks)
 
     def measure(self, predictors: Mapping[str, Learner], learned: int) -> dict[str, list[float | None]]:
-        """One row a predictor: the accuracy on every task, None where it cannot predict or was not to be tested."""
+        """One row a predictor: the accuracy on every task, None where it cannot predict or was not to be
+        tested."""
         return {name: self.row(predictor, learned, name=name) for name, predictor in predictors.items()}
 
     def probe(self, predictor: Learner, learned: int) -> list[float | None]:
-        """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated; on some of their images."""
+        """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated; on
+        some of their images."""
         seen = range(learned if self.settings.evaluate == "seen" else len(self.stream))
         return self.row(predictor, learned, seen, probing=True)
 
     def row(
-        self, predictor: Learner, learned: int, tasks: Iterable[int] | None = None, probing: bool = False, name: str = ""
+        self,
+        predictor: Learner,
+        learned: int,
+        tasks: Iterable[int] | None = None,
+        probing: bool = False,
+        name: str = "",
     ) -> list[float | None]:
         able = self.able(predictor, self.tasks_to_test(learned) if tasks is None else tasks)
         frozen = [task for task in able if predictor.frozen_predictions and learned > task + probing]
-        whole = learned == len(self.stream) and not probing  # the last row: what is declared frozen is looked at again
-        known = {} if whole else {task: self._frozen[key] for task in frozen if (key := (name, task, probing)) in self._frozen}
+        whole = (
+            learned == len(self.stream) and not probing
+        )  # the last row: what is declared frozen is looked at again
+        known = (
+            {}
+            if whole
+            else {
+                task: self._frozen[key] for task in frozen if (key := (name, task, probing)) in self._frozen
+            }
+        )
         rest = [task for task in able if task not in known]
         split_of = (lambda task: self.subset(self.test(task))) if probing else self.test
         found = known | self.answers(predictor, rest, split_of, ("evaluate", learned))
@@ -78,16 +95,20 @@ class Evaluator:
             before = self._frozen.setdefault((name, task, probing), found[task])
             if not torch.equal(before.numbers, found[task].numbers):
                 raise ProtocolError(
-                    f"{type(predictor).__name__} declares frozen_predictions=True, but its predictions for task {task} have changed.",
-                    "Freeze all that they depend on, running statistics too, or leave it out: every task is tested whole then.",
+                    f"{type(predictor).__name__} declares frozen_predictions=True, but its predictions for "
+                    f"task {task} have changed.",
+                    "Freeze all that they depend on, running statistics too, or leave it out: every task is "
+                    "tested whole then.",
                 )
         warn_of_nan(predictor, "test", found)
         return self.accuracies(found)
 
     def validate(self, predictor: Learner) -> list[float | None]:
-        """The accuracy on every task's validation examples, those that candidates were scored on, predicted as test examples are.
-        None where a task has none, or cannot be predicted."""
-        able = self.able(predictor, [task for task in range(len(self.stream)) if len(self.stream.recipe(task).val)])
+        """The accuracy on every task's validation examples, those that candidates were scored on, predicted
+        as test examples are. None where a task has none, or cannot be predicted."""
+        able = self.able(
+            predictor, [task for task in range(len(self.stream)) if len(self.stream.recipe(task).val)]
+        )
         found = self.answers(predictor, able, self.stream.validation, ("validate",))
         warn_of_nan(predictor, "validation", found)
         return self.accuracies(found)
@@ -101,18 +122,26 @@ class Evaluator:
         with running(predictor, "predicts"):
             return [task for task in tasks if predictor.predicts(task)]
 
-    # ---- predictions ---------------------------------------------------------------------------------------------
+    # ---- predictions
+    # ---------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def answers(self, predictor: Learner, tasks: Iterable[int], split_of: Callable, key: tuple) -> dict[int, Answers]:
-        """Predictions by task, on the CPU, -1 where logits are NaN. The learner is told the task only if it declared so."""
+    def answers(
+        self, predictor: Learner, tasks: Iterable[int], split_of: Callable, key: tuple
+    ) -> dict[int, Answers]:
+        """Predictions by task, on the CPU, -1 where logits are NaN. The learner is told the task only if it
+        declared so."""
         found: dict[int, Answers] = {}
         tested = copy.deepcopy(predictor).to(self.device).eval()
         if tested.needs.task_id_at_test:
             for task in tasks:
                 split = split_of(task)
-                with seeded(predictor.seed, *key):  # the same for all tasks, so that draws tell nothing of the task
-                    numbers = [self.predict(tested, x.clone(), t, task) for x, t in self.batches(split.x, split.task)]
+                with seeded(
+                    predictor.seed, *key
+                ):  # the same for all tasks, so that draws tell nothing of the task
+                    numbers = [
+                        self.predict(tested, x.clone(), t, task) for x, t in self.batches(split.x, split.task)
+                    ]
                 found[task] = Answers(torch.cat(numbers), split.y)
             return found
         for window in windows(tasks, split_of):
@@ -138,24 +167,30 @@ class Evaluator:
     def batches(self, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))
 
-    def predict(self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, told: int | None) -> torch.Tensor:
+    def predict(
+        self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, told: int | None
+    ) -> torch.Tensor:
         """Output numbers (n,) of one batch; ``task_of`` (n,) is for the evaluator's masks alone."""
         head = self.stream.head
         try:
             with running(tested, "forward"):
                 logits = tested(x.to(self.device), told)
         except LearnerError as error:
-            hint = "If it must be told the task of the images, declare so: needs = Needs(task_id_at_test=True)."
+            hint = (
+                "If it must be told the task of the images, declare so: needs = Needs(task_id_at_test=True)."
+            )
             raise LearnerError(f"{error}\n{hint}" if told is None else str(error)) from error.__cause__
         if logits.shape != (len(x), head.outputs):
             raise Refusal(
-                f"{type(tested).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} images; this stream has "
+                f"{type(tested).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} "
+                "images; this stream has "
                 f"{head.outputs} outputs, so they must be {(len(x), head.outputs)}."
             )
         self.masks = self.masks or bool((logits < MASKED).any())
         return predicted(head.mask(logits, task_of.to(logits.device)) if head.masks_test else logits).cpu()
 
-    # ---- images --------------------------------------------------------------------------------------------------
+    # ---- images
+    # --------------------------------------------------------------------------------------------------
 
     def subset(self, test: Split) -> Split:
         """Examples for a probe: all, or so many by chance, the same at each."""
@@ -171,7 +206,10 @@ class Evaluator:
             return self._kept[task]
         split = self.stream.test(task)
         if sum(s.x.nbytes for s in (*self._kept.values(), split)) <= KEPT_BYTES:
-            self._kept[task] = split  # the first stay: tasks are tested in turn, so the latest would always be the wrong ones
+            self._kept[task] = (
+                # The first stay: tasks are tested in turn, so the latest would always be the wrong ones.
+                split
+            )
         return split
 
 
@@ -200,7 +238,8 @@ def warn_of_nan(predictor: Learner, split: str, found: Mapping[int, Answers]) ->
     parts = [f"{count} of {len(found[task].y)} of task {task}" for task, count in lost.items() if count]
     if parts:
         warnings.warn(
-            f"{type(predictor).__name__} gave NaN logits for {split} images, which count as wrong: {', '.join(parts)}. "
+            f"{type(predictor).__name__} gave NaN logits for {split} images, which count as wrong: "
+            f"{', '.join(parts)}. "
             "A lower learning rate or trainer.clip may help.",
             stacklevel=2,
         )

@@ -14,8 +14,9 @@ from cl_lightning.learners.parts.memory import last_of_each_task
 
 
 class AGEM(Learner):
-    """GEM with one constraint (Chaudhry et al. 2019, equation 11): where the gradient g and that on a random batch of all memories, r,
-    disagree, g - (g'r / r'r) r; else g. Examples of the batch are drawn uniformly over all that are stored."""
+    """GEM with one constraint (Chaudhry et al. 2019, equation 11): where the gradient g and that on a random
+    batch of all memories, r, disagree, g - (g'r / r'r) r; else g. Examples of the batch are drawn uniformly
+    over all that are stored."""
 
     def __init__(self, *, memories: Count = 256, reference_batch: Count = 256, **base: Any) -> None:
         super().__init__(**base)

@@ -27,12 +27,15 @@ class Needs:
     """What a learner cannot do without. It is given nothing that it does not declare."""
 
     task_id_at_test: bool = False  # forward gets the task's number
-    past_data: bool = False  # task.past: breaks the rules of continual learning; in results.json under `needs`
+    past_data: bool = (
+        False  # task.past: breaks the rules of continual learning; in results.json under `needs`
+    )
 
 
 @dataclass(eq=False)
 class Candidate:
-    """One way of learning the current task: a network of its own and hyper-parameters. Trained side by side with the others."""
+    """One way of learning the current task: a network of its own and hyper-parameters. Trained side by side
+    with the others."""
 
     network: nn.Module  # all that it trains; nothing of another candidate
     hparams: dict[str, Any] = field(default_factory=dict)
@@ -48,20 +51,25 @@ class Candidate:
 
     def groups(self) -> list[dict]:
         """Parameter groups for the optimizer: its hyper-parameters win over the trainer's."""
-        options = {key: self.hparams[key] for key in ("lr", "weight_decay", "momentum") if key in self.hparams}
+        options = {
+            key: self.hparams[key] for key in ("lr", "weight_decay", "momentum") if key in self.hparams
+        }
         return [{"params": self.parameters, **options}] if self.parameters else []
 
 
 @dataclass
 class Phase:
-    """One training of a set of candidates. What is None comes from the task or from the trainer's configuration.
+    """One training of a set of candidates. What is None comes from the task or from the trainer's
+    configuration.
 
     ``score`` gives any finite number, the higher the better; results call it a score, and not an accuracy.
     """
 
     candidates: list[Candidate]  # their order breaks ties: the first maximum wins
     name: str = "train"
-    train: Split | None = None  # None: the open task's training split; else a half of it, a union, a coreset ...
+    train: Split | None = (
+        None  # None: the open task's training split; else a half of it, a union, a coreset ...
+    )
     val: Split | None = None  # None: the open task's validation split
     loss: Callable[[Candidate, Batch], torch.Tensor] | None = None  # None: learner.loss
     score: Callable[[Candidate, Split], float] | None = None  # None: accuracy on the validation split
@@ -74,7 +82,9 @@ class Outcome:
     """What a phase came to: the winner, restored to its best weights."""
 
     candidate: Candidate
-    score: float | None  # best validation accuracy, or best of the phase's own score; None without validation data
+    score: (
+        float | None
+    )  # best validation accuracy, or best of the phase's own score; None without validation data
     steps: int  # mini-batches trained
     steps_to_best: int
 
@@ -97,36 +107,43 @@ class InTraining(Protocol):
 class Learner(pl.LightningModule):
     """Learns a stream, task after task.
 
-    Hooks with ``c`` run for each candidate still training and each mini-batch; the others once for each mini-batch. A candidate
-    owns every tensor it trains, and nobody writes to a mini-batch. What candidates share (past modules, importances, memory) is
-    read-only between ``on_task_start`` and ``on_task_end``; ``adopt`` and these two hooks are the only writers.
+    Hooks with ``c`` run for each candidate still training and each mini-batch; the others once for each
+    mini-batch. A candidate owns every tensor it trains, and nobody writes to a mini-batch. What candidates
+    share (past modules, importances, memory) is read-only between ``on_task_start`` and ``on_task_end``;
+    ``adopt`` and these two hooks are the only writers.
 
-    Draws: ``rng(key)`` or ``batch.rng(purpose)`` explicitly, or torch's default generator, which the engine seeds before
-    each hook of a candidate. Keys name neither the learner nor a neighbour.
+    Draws: ``rng(key)`` or ``batch.rng(purpose)`` explicitly, or torch's default generator, which the engine
+    seeds before each hook of a candidate. Keys name neither the learner nor a neighbour.
     """
 
     needs = Needs()
     tunes: tuple[str, ...] = ()  # hyper-parameters of its own that a grid may name, besides the optimizer's
-    frozen_predictions = False  # True: predictions for a task never change once it is learned; checked at the end, and saves time
+    # True: predictions for a task never change once it is learned; checked at the end, and saves time.
+    frozen_predictions = False
     automatic_optimization = False
 
-    def __init__(self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0) -> None:
+    def __init__(
+        self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0
+    ) -> None:
         super().__init__()
         self.build, self.head, self.grid, self.seed = build, head, list(grid), seed
         self.network: Any = self.fresh(0)  # None in a learner that keeps its networks elsewhere
         if getattr(self.network, "needs_task", False):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
-        self.phase_run: InTraining | None = None  # what is being trained: the one attribute that is written from outside
+        self.phase_run: InTraining | None = (
+            None  # what is being trained: the one attribute that is written from outside
+        )
         self.of_base = frozenset(vars(self)) | {"of_base"}  # attributes that every learner has
 
-    # ---- what papers are about -------------------------------------------------------------------------------
+    # ---- what papers are about
+    # -------------------------------------------------------------------------------
 
     def on_task_start(self, task: Task) -> None: ...
 
     def learn(self, task: Task) -> Phases:
-        """One phase a yield. Code between yields runs again after a kill: it may depend only on the learner at the task's
-        start, the open task, earlier outcomes and ``rng(key)``."""
+        """One phase a yield. Code between yields runs again after a kill: it may depend only on the learner
+        at the task's start, the open task, earlier outcomes and ``rng(key)``."""
         best = yield Phase(self.candidates(task))
         self.adopt(best.candidate, task)
 
@@ -138,8 +155,8 @@ class Learner(pl.LightningModule):
         return batch
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> Any:
-        """What these candidates all use, once and without gradient: a frozen trunk, old columns, old logits. Found again as
-        ``batch.shared``."""
+        """What these candidates all use, once and without gradient: a frozen trunk, old columns, old logits.
+        Found again as ``batch.shared``."""
         return None
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
@@ -161,7 +178,8 @@ class Learner(pl.LightningModule):
         """The task's data are still open: Fisher information, herding, memory."""
 
     def predictors(self, seen: int) -> Generator[Phase, Outcome, dict[str, Learner]]:
-        """Named predictors for testing after ``seen`` tasks; the first is the one that counts. May train phases; is thrown away."""
+        """Named predictors for testing after ``seen`` tasks; the first is the one that counts. May train
+        phases; is thrown away."""
         return {"": self}
         yield
 
@@ -174,11 +192,12 @@ class Learner(pl.LightningModule):
         return self.network(x, task)
 
     def account(self) -> ModulePaths | dict[str, Any]:
-        """What it did in the task that it has just learned, for ``results.json``: plain values of its own by name, or notes that
-        reports know (``learners/notes.py``)."""
+        """What it did in the task that it has just learned, for ``results.json``: plain values of its own by
+        name, or notes that reports know (``learners/notes.py``)."""
         return {}
 
-    # ---- for use in the above --------------------------------------------------------------------------------
+    # ---- for use in the above
+    # --------------------------------------------------------------------------------
 
     def fresh(self, *key: object, **options: object) -> nn.Module:
         """A newly initialised network; the same key gives the same weights, whatever the learner."""
@@ -186,9 +205,11 @@ class Learner(pl.LightningModule):
             return self.build(**{"head": self.head, **options})
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
-        """What long work between phases comes to (a search, a statistic), done once a task: after a kill it is read back.
+        """What long work between phases comes to (a search, a statistic), done once a task: after a kill it
+        is read back.
 
-        ``work`` returns tensors and plain values, and changes nothing. Draws inside depend on the task and ``name``.
+        ``work`` returns tensors and plain values, and changes nothing. Draws inside depend on the task and
+        ``name``.
         """
         keep = once()
         return work() if keep is None else keep(name, work)
@@ -197,15 +218,18 @@ class Learner(pl.LightningModule):
         """The logits that the loss may see in this stream's head mode."""
         return self.head.mask(logits, batch.task) if self.head.masks_training else logits
 
-    # ---- Lightning's own hooks: final ------------------------------------------------------------------------
+    # ---- Lightning's own hooks: final
+    # ------------------------------------------------------------------------
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in FINAL:
             if getattr(cls, name) is not getattr(Learner, name):
                 raise Refusal(
-                    f"{cls.__name__} overrides {name}, which is the engine's: several candidates share a Lightning step.\n"
-                    "Override loss, logits, after_backward or after_step instead; docs/learners.md lists all hooks."
+                    f"{cls.__name__} overrides {name}, which is the engine's: several candidates share a "
+                    "Lightning step.\n"
+                    "Override loss, logits, after_backward or after_step instead; docs/learners.md lists "
+                    "all hooks."
                 )
 
     @property
@@ -214,9 +238,12 @@ class Learner(pl.LightningModule):
 
     @phase_run.setter
     def phase_run(self, run: InTraining | None) -> None:
-        """The networks in training become a part of the module, so that Lightning moves and checkpoints them."""
+        """The networks in training become a part of the module, so that Lightning moves and checkpoints
+        them."""
         self._phase_run = run
-        self.networks_in_training = nn.ModuleList(c.network for c in run.candidates) if run else nn.ModuleList()
+        self.networks_in_training = (
+            nn.ModuleList(c.network for c in run.candidates) if run else nn.ModuleList()
+        )
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Learner:
         """Memory goes where parameters go."""
@@ -247,11 +274,21 @@ class Learner(pl.LightningModule):
 
 def in_training(learner: Learner) -> InTraining:
     if learner.phase_run is None:
-        raise Refusal(f"{type(learner).__name__} is trained by a Trainer of yours. Train it with a run: see the README's first command.")
+        raise Refusal(
+            f"{type(learner).__name__} is trained by a Trainer of yours. Train it with a run: see the "
+            "README's first command."
+        )
     return learner.phase_run
 
 
-FINAL = ("training_step", "configure_optimizers", "on_save_checkpoint", "on_load_checkpoint", "get_extra_state", "set_extra_state")
+FINAL = (
+    "training_step",
+    "configure_optimizers",
+    "on_save_checkpoint",
+    "on_load_checkpoint",
+    "get_extra_state",
+    "set_extra_state",
+)
 
 
 def name_of(point: dict) -> str:
@@ -277,7 +314,8 @@ def check_plain(value: Any, name: str) -> None:
             check_plain(part, f"{name}[{i}]")
     elif not isinstance(value, torch.Tensor) and type(value) not in PLAIN:
         raise Refusal(
-            f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot hold. "
+            f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot "
+            "hold. "
             "Keep tensors and plain values: torch.as_tensor(array), float(number)."
         )
 

@@ -14,13 +14,16 @@ from cl_lightning.randomness import rng
 
 
 class ER(Learner):
-    """Each mini-batch is joined by as many stored examples of past tasks, drawn with replacement (Chaudhry et al. 2019, On tiny episodic
-    memories); every example counts for its own task's outputs. The open task's examples enter the memory at its end.
+    """Each mini-batch is joined by as many stored examples of past tasks, drawn with replacement (Chaudhry et
+    al. 2019, On tiny episodic memories); every example counts for its own task's outputs. The open task's
+    examples enter the memory at its end.
 
     ``reservoir`` stores ``size`` examples in all, ``ring`` the last ``size`` of each class of each task.
     """
 
-    def __init__(self, *, policy: Literal["reservoir", "ring"] = "reservoir", size: Size = 1000, **base: Any) -> None:
+    def __init__(
+        self, *, policy: Literal["reservoir", "ring"] = "reservoir", size: Size = 1000, **base: Any
+    ) -> None:
         super().__init__(**base)
         self.policy, self.size = policy, size
 

@@ -14,14 +14,17 @@ from cl_lightning.learners.parts.gradients import trained
 
 
 class EWC(Learner):
-    """loss + strength/2 sum_k F_k (w - w_k)^2: weights that mattered to past tasks k are held where they were.
+    """loss + strength/2 sum_k F_k (w - w_k)^2: weights that mattered to past tasks k are held where they
+    were.
 
-    ``separate`` (Kirkpatrick et al. 2017) has one centre a task; ``huszar`` (2018) the latest alone, with the sum of all F; ``online``
-    (Schwarz et al. 2018) the latest with F decayed by ``gamma`` at each task. Each is A/2 (w - c)^2 plus a constant, so that it does not
-    cost more with tasks: A is the sum of F and, for ``separate``, c the mean of the centres weighted by F, because
-    sum F_k (w - w_k) = A (w - sum F_k w_k / A). Lopez-Paz and Ranzato 2017 write the penalty without 1/2: their strength is half of this.
+    ``separate`` (Kirkpatrick et al. 2017) has one centre a task; ``huszar`` (2018) the latest alone, with the
+    sum of all F; ``online`` (Schwarz et al. 2018) the latest with F decayed by ``gamma`` at each task. Each
+    is A/2 (w - c)^2 plus a constant, so that it does not cost more with tasks: A is the sum of F and, for
+    ``separate``, c the mean of the centres weighted by F, because sum F_k (w - w_k) = A (w - sum F_k w_k /
+    A). Lopez-Paz and Ranzato 2017 write the penalty without 1/2: their strength is half of this.
 
-    F is of the first ``examples`` of the task in the stream's order (null: all), in evaluation mode, of the data's loss alone.
+    F is of the first ``examples`` of the task in the stream's order (null: all), in evaluation mode, of the
+    data's loss alone.
     """
 
     tunes = ("strength",)
@@ -45,7 +48,9 @@ class EWC(Learner):
         """The penalty's gradient: strength A (w - c)."""
         if not self.memory:
             return
-        rows = [row for row in zip(c.parameters, self.memory["c"], self.memory["A"]) if row[0].grad is not None]  # which the batch is about
+        rows = [
+            row for row in zip(c.parameters, self.memory["c"], self.memory["A"]) if row[0].grad is not None
+        ]  # which the batch is about
         w, centre, A = (list(column) for column in zip(*rows))
         strength = float(c.hparams.get("strength", self.strength))
         torch._foreach_addcmul_([p.grad for p in w], A, torch._foreach_sub(w, centre), strength)
@@ -62,7 +67,10 @@ class EWC(Learner):
         self.memory = {"A": [self.gamma * a for a in A], "c": c}
 
     def information(self, task: Task) -> list[torch.Tensor]:
-        train, n = task.train, len(task.train) if self.examples is None else min(self.examples, len(task.train))
+        train, n = (
+            task.train,
+            len(task.train) if self.examples is None else min(self.examples, len(task.train)),
+        )
         candidate = Candidate(self.network)
 
         def log_p(part: slice) -> torch.Tensor:

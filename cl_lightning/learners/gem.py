@@ -19,15 +19,18 @@ PRECISIONS = {"32": torch.float32, "bf16": torch.bfloat16}
 
 
 class GEM(Learner):
-    """A step that, to first order, raises the loss on no past task's memory (Lopez-Paz and Ranzato 2017, equations 8 to 11).
+    """A step that, to first order, raises the loss on no past task's memory (Lopez-Paz and Ranzato 2017,
+    equations 8 to 11).
 
-    With rows g_k of G the gradients on the memories, the step is z = g + G'v, where v minimises v'GG'v/2 + (Gg)'v subject to
-    v >= margin, if any <g, g_k> is negative; else g. The paper defines G with the opposite sign, which would force past
-    losses up, and says that the margin is added to v; here both are as in the authors' program.
+    With rows g_k of G the gradients on the memories, the step is z = g + G'v, where v minimises v'GG'v/2 +
+    (Gg)'v subject to v >= margin, if any <g, g_k> is negative; else g. The paper defines G with the opposite
+    sign, which would force past losses up, and says that the margin is added to v; here both are as in the
+    authors' program.
 
-    Momentum and weight decay act after the projection and are not bound by it. Memories are the last examples of a task in the
-    stream's order: ``memories`` a task or, if given, ``total`` over all. The authors' program writes each mini-batch into a ring and
-    takes, where the ring ends, only what fits: with mini-batches of 10, 4 of its 256 memories are older examples than the last 256.
+    Momentum and weight decay act after the projection and are not bound by it. Memories are the last examples
+    of a task in the stream's order: ``memories`` a task or, if given, ``total`` over all. The authors'
+    program writes each mini-batch into a ring and takes, where the ring ends, only what fits: with
+    mini-batches of 10, 4 of its 256 memories are older examples than the last 256.
     """
 
     tunes = ("margin",)
@@ -51,7 +54,9 @@ class GEM(Learner):
         if not self.memory:
             return
         G, g = self.memory_gradients(c, batch), self.rows[-1]
-        gram = (self.rows @ self.rows.T).double().cpu().numpy()  # of all rows, g's the last: GG' and Gg in one pass over them
+        gram = (
+            (self.rows @ self.rows.T).double().cpu().numpy()
+        )  # of all rows, g's the last: GG' and Gg in one pass over them
         P, q = gram[:-1, :-1] + self.ridge * np.eye(len(G)), gram[:-1, -1]
         if (q >= 0).all():
             return
@@ -60,11 +65,17 @@ class GEM(Learner):
 
     def memory_gradients(self, c: Candidate, batch: Batch) -> torch.Tensor:
         """(past tasks, parameters), and behind them the gradient at hand: in one place for all steps."""
-        counts, size, device = self.memory["counts"], sum(p.numel() for p in c.parameters), c.parameters[0].device
+        counts, size, device = (
+            self.memory["counts"],
+            sum(p.numel() for p in c.parameters),
+            c.parameters[0].device,
+        )
         if self.rows.shape != (len(counts) + 1, size) or self.rows.device != device:
             self.rows = torch.empty(len(counts) + 1, size, device=device)
         gradient(c.parameters, out=self.rows[-1])
-        lowered = torch.autocast(device.type, torch.bfloat16) if self.precision == torch.bfloat16 else nullcontext()
+        lowered = (
+            torch.autocast(device.type, torch.bfloat16) if self.precision == torch.bfloat16 else nullcontext()
+        )
         with torch.enable_grad(), lowered:
             for k, count in enumerate(counts):
                 task = torch.full((count,), k, device=device)
@@ -76,14 +87,16 @@ class GEM(Learner):
         size = self.memories if self.total is None else self.total // task.of
         if size < 1:
             raise Refusal(
-                f"learner.memories={self.memories} and learner.total={self.total} leave no memory for each of {task.of} tasks. Raise them."
+                f"learner.memories={self.memories} and learner.total={self.total} leave no memory for each "
+                f"of {task.of} tasks. Raise them."
             )
         last_of_each_task(self.memory, task, size, self.precision)
         self.rows = torch.empty(0)
 
 
 def dual(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
-    """v >= margin that minimises v'Pv/2 + q'v, for positive definite P in float64: v = w + margin with w >= 0 by active sets.
+    """v >= margin that minimises v'Pv/2 + q'v, for positive definite P in float64: v = w + margin with w >= 0
+    by active sets.
 
     >>> dual(np.eye(2), np.array([-3.0, 1.0]), 0.5)
     array([3. , 0.5])

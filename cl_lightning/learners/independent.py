@@ -16,23 +16,28 @@ from cl_lightning.learners.parts.built import Built
 class Independent(Learner):
     """Nothing is shared but, if asked for, the start; nothing interferes.
 
-    ``split_width=False, start=random`` is the baseline of Veniat et al. 2021: full-size networks, initialised anew.
-    ``split_width=True, start=clone`` is that of Lopez-Paz and Ranzato 2017: hidden layers of size / tasks, each network
-    starting from the previous task's weights. ``start`` may also be a dimension of the grid, as in that paper.
+    ``split_width=False, start=random`` is the baseline of Veniat et al. 2021: full-size networks, initialised
+    anew. ``split_width=True, start=clone`` is that of Lopez-Paz and Ranzato 2017: hidden layers of size /
+    tasks, each network starting from the previous task's weights. ``start`` may also be a dimension of the
+    grid, as in that paper.
     """
 
     needs = Needs(task_id_at_test=True)
     frozen_predictions = True
     tunes = ("start",)
 
-    def __init__(self, *, start: Literal["random", "clone"] = "random", split_width: bool = False, **base: Any) -> None:
+    def __init__(
+        self, *, start: Literal["random", "clone"] = "random", split_width: bool = False, **base: Any
+    ) -> None:
         super().__init__(**base)
         self.start, self.split_width = start, split_width
         self.network = None
         self.networks = Built(self.new_network)
 
     def candidates(self, task: Task) -> list[Candidate]:
-        return [Candidate(self.first_weights(point.get("start", self.start), task), point) for point in self.grid]
+        return [
+            Candidate(self.first_weights(point.get("start", self.start), task), point) for point in self.grid
+        ]
 
     def first_weights(self, start: str, task: Task) -> nn.Module:
         if start == "clone" and len(self.networks):

@@ -12,13 +12,15 @@ from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases
 class Joint(Learner):
     """Trains on the shuffled pool of the examples of all tasks so far.
 
-    ``at=every_task`` trains after each task, from scratch unless ``restart=False``; ``at=last_task`` once, when the pool
-    is complete: the "shuffled data" row of Lopez-Paz and Ranzato 2017.
+    ``at=every_task`` trains after each task, from scratch unless ``restart=False``; ``at=last_task`` once,
+    when the pool is complete: the "shuffled data" row of Lopez-Paz and Ranzato 2017.
     """
 
     needs = Needs(past_data=True)
 
-    def __init__(self, *, at: Literal["every_task", "last_task"] = "every_task", restart: bool = True, **base: Any) -> None:
+    def __init__(
+        self, *, at: Literal["every_task", "last_task"] = "every_task", restart: bool = True, **base: Any
+    ) -> None:
         super().__init__(**base)
         self.at, self.restart = at, restart
 
@@ -33,7 +35,9 @@ class Joint(Learner):
         self.memory["trained"] = True
 
     def predicts(self, task: int) -> bool:
-        return self.at == "every_task" or "trained" in self.memory  # with at=last_task there is nothing to test before
+        return (
+            self.at == "every_task" or "trained" in self.memory
+        )  # with at=last_task there is nothing to test before
 
     def candidates(self, task: Task) -> list[Candidate]:
         start = self.fresh(0) if self.restart else self.network

@@ -1,4 +1,5 @@
-"""Modular networks with a task-driven prior: a path of modules a task, old ones frozen and re-used (Veniat et al. 2021)."""
+"""Modular networks with a task-driven prior: a path of modules a task, old ones frozen and re-used (Veniat et
+al. 2021)."""
 
 from __future__ import annotations
 
@@ -28,12 +29,13 @@ def prefix_of(c: Candidate) -> tuple[int, ...]:
 
 
 class MNTDP(Learner):
-    """MNTDP-D. A task's candidates re-use the first r modules of the nearest past task's path, for r = L .. 0, and train the rest.
+    """MNTDP-D. A task's candidates re-use the first r modules of the nearest past task's path, for r = L ..
+    0, and train the rest.
 
-    Where paper and released code disagree: L + 1 candidates (the code; the paper counts L), branches to the right only (paper),
-    five neighbours (paper) searched with un-augmented training images against validation images, of each about ``searched`` from all
-    classes (the code augments, and stops after 1024 images in class order), selection by validation accuracy (code and appendix B).
-    Equal accuracies: more re-use.
+    Where paper and released code disagree: L + 1 candidates (the code; the paper counts L), branches to the
+    right only (paper), five neighbours (paper) searched with un-augmented training images against validation
+    images, of each about ``searched`` from all classes (the code augments, and stops after 1024 images in
+    class order), selection by validation accuracy (code and appendix B). Equal accuracies: more re-use.
     """
 
     needs = Needs(task_id_at_test=True)
@@ -50,17 +52,25 @@ class MNTDP(Learner):
         **base: Any,
     ) -> None:
         super().__init__(**base)
-        self.k, self.prior, self.allow_head_reuse, self.neighbours, self.searched = k, prior, allow_head_reuse, neighbours, searched
+        self.k, self.prior, self.allow_head_reuse, self.neighbours, self.searched = (
+            k,
+            prior,
+            allow_head_reuse,
+            neighbours,
+            searched,
+        )
         self.network = None
         self.library = Trie(self.new_module)
         self.found: ModulePaths | None = None  # of the last task: for the results
 
-    # ---- a task ----------------------------------------------------------------------------------------------
+    # ---- a task
+    # ----------------------------------------------------------------------------------------------
 
     def learn(self, task: Task) -> Phases:
         if task.val is None and task.of > 1:
             raise Refusal(
-                "MNTDP compares paths, and searches the nearest task, with validation data. Set n_val of the stream or its tasks above 0; "
+                "MNTDP compares paths, and searches the nearest task, with validation data. Set n_val of "
+                "the stream or its tasks above 0; "
                 "trainer.single_pass, which has none, is not for it."
             )
         scores = self.once("search", lambda: self.scores(task)) if self.searches(task) else []
@@ -90,13 +100,19 @@ class MNTDP(Learner):
         found = []
         for prefix in sorted(prefixes, key=lambda prefix: (-len(prefix), prefix)):
             whole = len(prefix) == len(fresh)
-            if whole and not (self.allow_head_reuse and self.library.ways(prefix) == len(task.head.owned[task.index])):
+            if whole and not (
+                self.allow_head_reuse and self.library.ways(prefix) == len(task.head.owned[task.index])
+            ):
                 continue
             alone = sum(len(other) == len(prefix) for other in prefixes) == 1
             name = f"reuse={len(prefix)}" + ("" if alone else f" behind {prefix[-1]}")
             for point in self.grid[:1] if whole else self.grid:
                 network = NewModules(prefix, copy.deepcopy(fresh[len(prefix) :]))
-                found.append(Candidate(network, {}, name) if whole else Candidate(network, point, f"{name},{name_of(point)}"))
+                found.append(
+                    Candidate(network, {}, name)
+                    if whole
+                    else Candidate(network, point, f"{name},{name_of(point)}")
+                )
         return found
 
     def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
@@ -109,7 +125,8 @@ class MNTDP(Learner):
         new: Any = c.network
         self.library.add(prefix_of(c), new.stages, ways=len(task.head.owned[task.index]))
 
-    # ---- candidates in training: what they re-use is computed once ----------------------------------------------
+    # ---- candidates in training: what they re-use is computed once
+    # ----------------------------------------------
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> dict[tuple[int, ...], torch.Tensor]:
         return self.library.features(batch.x, {prefix_of(c) for c in candidates})
@@ -124,24 +141,34 @@ class MNTDP(Learner):
     def predicts(self, task: int) -> bool:
         return task < len(self.library.paths)
 
-    # ---- the task-driven prior -----------------------------------------------------------------------------------
+    # ---- the task-driven prior
+    # -----------------------------------------------------------------------------------
 
     def scores(self, task: Task) -> list[float]:
-        """For each past task: accuracy of k nearest neighbours in the features before its head, fitted on the new task's training
-        images and asked its validation images."""
+        """For each past task: accuracy of k nearest neighbours in the features before its head, fitted on the
+        new task's training images and asked its validation images."""
         assert task.val is not None, "learn has looked"
         trunks = {tuple(path[:-1]) for path in self.library.paths}
-        train, val = (some_of_each_class(split, self.searched, rng(self.seed, "search", task.index)) for split in (task.train, task.val))
+        train, val = (
+            some_of_each_class(split, self.searched, rng(self.seed, "search", task.index))
+            for split in (task.train, task.val)
+        )
         known, asked = (self.search_features(split, trunks) for split in (train, val))
-        by_trunk = {trunk: vote_accuracy(known[trunk], train.y, asked[trunk], val.y, self.neighbours) for trunk in trunks}
+        by_trunk = {
+            trunk: vote_accuracy(known[trunk], train.y, asked[trunk], val.y, self.neighbours)
+            for trunk in trunks
+        }
         return [by_trunk[tuple(path[:-1])] for path in self.library.paths]
 
     @torch.no_grad()
-    def search_features(self, split: Split, trunks: set[tuple[int, ...]]) -> dict[tuple[int, ...], torch.Tensor]:
+    def search_features(
+        self, split: Split, trunks: set[tuple[int, ...]]
+    ) -> dict[tuple[int, ...], torch.Tensor]:
         parts = [self.library.features(x, trunks) for x in split.x.split(AT_ONCE)]
         return {trunk: torch.cat([part[trunk].flatten(1) for part in parts]) for trunk in trunks}
 
-    # ---- what is kept ----------------------------------------------------------------------------------------------
+    # ---- what is kept
+    # ----------------------------------------------------------------------------------------------
 
     def account(self) -> ModulePaths | dict:
         return self.found or {}

@@ -16,7 +16,8 @@ from cl_lightning.learners.parts.modules import own_network, widened
 
 
 class Whole(nn.Module):
-    """A trunk and one head. With ``settled`` the trunk's running statistics stay as they are, though its weights move."""
+    """A trunk and one head. With ``settled`` the trunk's running statistics stay as they are, though its
+    weights move."""
 
     def __init__(self, trunk: nn.Module, head: nn.Module, settled: bool) -> None:
         super().__init__()
@@ -34,10 +35,12 @@ class Whole(nn.Module):
 
 
 class NewHead(Learner):
-    """New-head of Veniat et al. 2021: the network of the first task gives its trunk to all others, which get a head each.
+    """New-head of Veniat et al. 2021: the network of the first task gives its trunk to all others, which get
+    a head each.
 
-    ``trunk=freeze``: nothing of it changes after the first task. ``trunk=finetune``: its weights go on learning; as in the authors'
-    code its batch normalisation keeps the running statistics of the first task and uses them in training, too.
+    ``trunk=freeze``: nothing of it changes after the first task. ``trunk=finetune``: its weights go on
+    learning; as in the authors' code its batch normalisation keeps the running statistics of the first task
+    and uses them in training, too.
     """
 
     needs = Needs(task_id_at_test=True)

@@ -32,7 +32,8 @@ def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[l
 
 
 def logger_of(cfg: DictConfig) -> partial | None:
-    """The logger that ``conf/logger/*.yaml`` names by ``_target_``, waiting for the run's folder and configuration."""
+    """The logger that ``conf/logger/*.yaml`` names by ``_target_``, waiting for the run's folder and
+    configuration."""
     return None if cfg.get("_target_") is None else resolve_target(cfg, "logger", "folder", "run")
 
 

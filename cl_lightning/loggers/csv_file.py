@@ -12,8 +12,9 @@ from cl_lightning.store.files import write_whole
 
 
 class CSVLogger(RunLogger):
-    """``logs.csv``: one line a value, written at once, so that a kill loses none. What a resumed run logs again, because it trains it
-    again, stands there once: it is the same. (Lightning's own logger starts a new file each time.)"""
+    """``logs.csv``: one line a value, written at once, so that a kill loses none. What a resumed run logs
+    again, because it trains it again, stands there once: it is the same. (Lightning's own logger starts a new
+    file each time.)"""
 
     def __init__(self, folder: Path, run: dict) -> None:
         path = folder / "logs.csv"

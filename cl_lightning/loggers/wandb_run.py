@@ -21,7 +21,8 @@ def open_wandb(
     timeout: Positive,
     say: Callable[[str], None] = print,
 ) -> Logger:
-    """A W&B run: online with credentials and network, else offline with one line that says so. Never asks, never waits long."""
+    """A W&B run: online with credentials and network, else offline with one line that says so. Never asks,
+    never waits long."""
     import wandb
 
     settings = wandb.Settings(silent=True, init_timeout=timeout)
@@ -44,6 +45,9 @@ def open_wandb(
                 return WandbLogger(experiment=wandb.init(mode="online", **options))
         except wandb.errors.Error as error:
             reason = type(error).__name__
-        say(f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync {folder / 'wandb'}/offline-run-*")
+        say(
+            f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync "
+            f"{folder / 'wandb'}/offline-run-*"
+        )
         mode = "offline"
     return WandbLogger(experiment=wandb.init(mode=mode, **options), offline=mode == "offline")

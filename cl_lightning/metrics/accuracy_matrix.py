@@ -1,12 +1,14 @@
 """The accuracy matrix and what is computed from it.
 
-``R`` is (tasks + 1, tasks): R[i, j] is the test accuracy on task j, from 0, after learning i tasks; row 0 is before learning.
-NaN stands where the learner could not predict the task, or was not asked. With T tasks, R[T] is the last row, and
-R[j + 1, j] the accuracy on task j when it had just been learned. A metric that needs a missing entry is NaN.
+``R`` is (tasks + 1, tasks): R[i, j] is the test accuracy on task j, from 0, after learning i tasks; row 0 is
+before learning. NaN stands where the learner could not predict the task, or was not asked. With T tasks, R[T]
+is the last row, and R[j + 1, j] the accuracy on task j when it had just been learned. A metric that needs a
+missing entry is NaN.
 
-Forgetting has three published definitions, and a name for each: ``forgetting`` is the fall of the accuracy since a task
-was learned, ``forgetting_from_best`` the fall from the best that it ever was, ``forgetting_ratio`` the part that is missing
-of what joint training reaches. All are positive where something was forgotten, whatever sign their papers print.
+Forgetting has three published definitions, and a name for each: ``forgetting`` is the fall of the accuracy
+since a task was learned, ``forgetting_from_best`` the fall from the best that it ever was,
+``forgetting_ratio`` the part that is missing of what joint training reaches. All are positive where something
+was forgotten, whatever sign their papers print.
 
 The worked example of the docstrings, with the baseline row [.1, .1, .1] on top:
 
@@ -33,8 +35,9 @@ def average_accuracy(R: Tensor) -> Tensor:
 
 
 def average_incremental_accuracy(R: Tensor) -> Tensor:
-    """AIA = mean over i = 1 .. T of A_i, where A_i = mean over j < i of R[i, j] is the accuracy on the i tasks learned so far
-    (the average incremental accuracy of Rebuffi et al. 2017). ACC is A_T alone. In A_i every task counts the same.
+    """AIA = mean over i = 1 .. T of A_i, where A_i = mean over j < i of R[i, j] is the accuracy on the i
+    tasks learned so far (the average incremental accuracy of Rebuffi et al. 2017). ACC is A_T alone. In A_i
+    every task counts the same.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(average_incremental_accuracy(R).item(), 4)  # (.9 + (.7 + .8) / 2 + (.6 + .9 + .7) / 3) / 3
@@ -54,10 +57,11 @@ def learning_accuracy(R: Tensor) -> Tensor:
 
 
 def backward_transfer(R: Tensor) -> Tensor:
-    """BWT = 1 / (T - 1) sum over j < T - 1 of R[T, j] - R[j + 1, j] (Lopez-Paz and Ranzato 2017, eq. 3). Negative: forgetting.
+    """BWT = 1 / (T - 1) sum over j < T - 1 of R[T, j] - R[j + 1, j] (Lopez-Paz and Ranzato 2017, eq. 3).
+    Negative: forgetting.
 
-    Their program counts the last task, too, whose term is 0, and divides by T: the numbers that they print are (T - 1) / T of this,
-    0.95 with 20 tasks.
+    Their program counts the last task, too, whose term is 0, and divides by T: the numbers that they print
+    are (T - 1) / T of this, 0.95 with 20 tasks.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(backward_transfer(R).item(), 4)  # ((.6 - .9) + (.9 - .8)) / 2
@@ -67,10 +71,11 @@ def backward_transfer(R: Tensor) -> Tensor:
 
 
 def forward_transfer(R: Tensor) -> Tensor:
-    """FWT = 1 / (T - 1) sum over j > 0 of R[j, j] - R[0, j]: accuracy just before learning a task, over that of the untrained
-    network (Lopez-Paz and Ranzato 2017, eq. 4).
+    """FWT = 1 / (T - 1) sum over j > 0 of R[j, j] - R[0, j]: accuracy just before learning a task, over that
+    of the untrained network (Lopez-Paz and Ranzato 2017, eq. 4).
 
-    Their program counts the first task, too, with 0, and divides by T: the numbers that they print are (T - 1) / T of this.
+    Their program counts the first task, too, with 0, and divides by T: the numbers that they print are (T -
+    1) / T of this.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(forward_transfer(R).item(), 4)  # ((.5 - .1) + (.3 - .1)) / 2
@@ -80,8 +85,9 @@ def forward_transfer(R: Tensor) -> Tensor:
 
 
 def forgetting(R: Tensor) -> Tensor:
-    """F = 1 / (T - 1) sum over j < T - 1 of R[j + 1, j] - R[T, j]: the fall since each task was learned. Positive: forgetting.
-    This is -BWT. Veniat et al. 2021 print it with the opposite sign, R[T, j] - R[j + 1, j].
+    """F = 1 / (T - 1) sum over j < T - 1 of R[j + 1, j] - R[T, j]: the fall since each task was learned.
+    Positive: forgetting. This is -BWT. Veniat et al. 2021 print it with the opposite sign, R[T, j] - R[j + 1,
+    j].
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(forgetting(R).item(), 4)  # ((.9 - .6) + (.8 - .9)) / 2
@@ -91,8 +97,9 @@ def forgetting(R: Tensor) -> Tensor:
 
 
 def forgetting_from_best(R: Tensor) -> Tensor:
-    """F = 1 / (T - 1) sum over j < T - 1 of (max over 0 < i < T of R[i, j]) - R[T, j] (Chaudhry et al. 2018, eq. 3): the
-    fall from the best accuracy that each task ever had, of the entries there are. Positive: forgetting.
+    """F = 1 / (T - 1) sum over j < T - 1 of (max over 0 < i < T of R[i, j]) - R[T, j] (Chaudhry et al. 2018,
+    eq. 3): the fall from the best accuracy that each task ever had, of the entries there are. Positive:
+    forgetting.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(forgetting_from_best(R).item(), 4)  # ((.9 - .6) + (.8 - .9)) / 2
@@ -109,9 +116,9 @@ def forgetting_from_best(R: Tensor) -> Tensor:
 
 
 def forgetting_ratio(R: Tensor, random: Tensor, joint: Tensor) -> Tensor:
-    """1 - mean over j of (R[T, j] - random[j]) / (joint[j] - random[j]): 0 as good as training on all tasks jointly, 1 no
-    better than chance. Positive: forgetting. This is -rho of Serra et al. 2018, eq. 7. ``random`` (T,) is the accuracy of an
-    untrained network, ``joint`` (T,) that of joint training.
+    """1 - mean over j of (R[T, j] - random[j]) / (joint[j] - random[j]): 0 as good as training on all tasks
+    jointly, 1 no better than chance. Positive: forgetting. This is -rho of Serra et al. 2018, eq. 7.
+    ``random`` (T,) is the accuracy of an untrained network, ``joint`` (T,) that of joint training.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
     >>> round(forgetting_ratio(R, R[0], torch.tensor([1.1, .9, .7])).item(), 4)  # 1 - (.5 / 1. + .8 / .8 + .6 / .6) / 3
@@ -130,7 +137,8 @@ def nan(R: Tensor) -> Tensor:
 
 
 def predicted(logits: Tensor) -> Tensor:
-    """Output numbers (n,) of logits (n, outputs): that of the largest; -1, which is nobody's, where some are NaN.
+    """Output numbers (n,) of logits (n, outputs): that of the largest; -1, which is nobody's, where some are
+    NaN.
 
     >>> predicted(torch.tensor([[.1, .2], [torch.nan, .2], [-torch.inf, -torch.inf]])).tolist()
     [1, -1, 0]
@@ -159,7 +167,8 @@ class AccuracyMatrix(Metric):
         self.add_state("total", torch.zeros(tasks + 1, tasks, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, learned: int, task: int) -> None:
-        """``preds``: logits (n, outputs), wrong where they are NaN, or output numbers (n,); ``learned``: how many tasks were."""
+        """``preds``: logits (n, outputs), wrong where they are NaN, or output numbers (n,); ``learned``: how
+        many tasks were."""
         numbers = predicted(preds) if preds.ndim == 2 else preds
         self.right[learned, task] += (numbers == target).sum()
         self.total[learned, task] += len(target)
@@ -219,7 +228,8 @@ class ForgettingFromBest(AccuracyMatrix):
 
 
 class ForgettingRatio(AccuracyMatrix):
-    """``forgetting_ratio`` as a torchmetric, against the accuracies (tasks,) of joint training and of an untrained network."""
+    """``forgetting_ratio`` as a torchmetric, against the accuracies (tasks,) of joint training and of an
+    untrained network."""
 
     def __init__(self, tasks: int, random: Tensor, joint: Tensor) -> None:
         super().__init__(tasks, lambda R: forgetting_ratio(R, random, joint))

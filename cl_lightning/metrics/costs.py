@@ -15,8 +15,8 @@ from cl_lightning.metrics.flops import Flops
 
 
 def published_memory(learner: nn.Module) -> int | None:
-    """Bytes as Veniat et al. 2021 count them: 4 for each number in parameters and buffers. None for learners that store tensors of past
-    tasks, which the paper counts otherwise.
+    """Bytes as Veniat et al. 2021 count them: 4 for each number in parameters and buffers. None for learners
+    that store tensors of past tasks, which the paper counts otherwise.
 
     >>> published_memory(nn.Linear(3, 2)), published_memory(nn.BatchNorm2d(64))
     (32, 1028)
@@ -37,14 +37,19 @@ def held_bytes(learner: nn.Module, moments: Any = ()) -> dict[str, int]:
     """
     memory = {f"memory.{name}": part for name, part in getattr(learner, "memory", {}).items()}
     structure = [state for name, state in learner.state_dict().items() if name.endswith("._extra_state")]
-    tensors = {"parameters": list(learner.parameters()), "buffers": list(learner.buffers()), "optimizer": moments}
+    tensors = {
+        "parameters": list(learner.parameters()),
+        "buffers": list(learner.buffers()),
+        "optimizer": moments,
+    }
     parts = {**tensors, "structure": structure, **memory}
     sizes = {name: size_of(part, {}) for name, part in parts.items()}
     return {name: size for name, size in sizes.items() if size or name in ("parameters", "buffers")}
 
 
 def size_of(value: Any, storages: dict[int, int]) -> int:
-    """Bytes of nested plain values: of the memory behind tensors, each once; of texts and bytes; 8 of a number.
+    """Bytes of nested plain values: of the memory behind tensors, each once; of texts and bytes; 8 of a
+    number.
 
     >>> size_of({"x": torch.zeros(2, 3), "names": ["ab", b"c"], "n": 1}, {})
     42
@@ -58,16 +63,26 @@ def size_of(value: Any, storages: dict[int, int]) -> int:
         return sum(size_of(part, storages) for item in value.items() for part in item)
     if isinstance(value, list | tuple | set):
         return sum(size_of(part, storages) for part in value)
-    return len(value.encode()) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 0 if value is None else 8
+    return (
+        len(value.encode())
+        if isinstance(value, str)
+        else len(value)
+        if isinstance(value, bytes)
+        else 0
+        if value is None
+        else 8
+    )
 
 
 @dataclass
 class Costs:
-    """``flops``: as if every candidate had been trained alone; ``flops_executed``: what candidates share counts once; seconds by part.
+    """``flops``: as if every candidate had been trained alone; ``flops_executed``: what candidates share
+    counts once; seconds by part.
 
-    ``examples`` is how many lent examples went into mini-batches, ``replayed`` how many the learner added to them. Mini-batches
-    alone, without scoring and hooks, took ``step_flops`` for ``candidate_examples``: lent examples, once a candidate. Seconds are
-    those of a clock, but for ``cpu``: those of the processor in training, scoring and hooks.
+    ``examples`` is how many lent examples went into mini-batches, ``replayed`` how many the learner added to
+    them. Mini-batches alone, without scoring and hooks, took ``step_flops`` for ``candidate_examples``: lent
+    examples, once a candidate. Seconds are those of a clock, but for ``cpu``: those of the processor in
+    training, scoring and hooks.
     """
 
     flops: int = 0

@@ -9,16 +9,19 @@ from typing import Any
 
 from torch._C import DispatchKey
 from torch.utils._python_dispatch import TorchDispatchMode  # where torch documents it
-from torch.utils.flop_counter import flop_registry  # the formulas of FlopCounterMode, whose tracking of modules costs ten times as much
+from torch.utils.flop_counter import (
+    flop_registry,
+)  # the formulas of FlopCounterMode, whose tracking of modules costs ten times as much
 
 _open: list[Flops] = []  # the innermost last
 
 
 class Flops(TorchDispatchMode):
-    """Counts the operations of everything that runs while it is open: in modules, in functions, in backward passes.
+    """Counts the operations of everything that runs while it is open: in modules, in functions, in backward
+    passes.
 
-    A multiplication and an addition are 2; matrix products, convolutions and attention count, elementwise work and
-    normalisation do not.
+    A multiplication and an addition are 2; matrix products, convolutions and attention count, elementwise
+    work and normalisation do not.
 
     >>> import torch
     >>> with Flops() as counted:
@@ -33,7 +36,9 @@ class Flops(TorchDispatchMode):
         self.known: dict[tuple, int] = {}  # by what ``once_a_shape`` was given
         self._taken = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         formula = flop_registry.get(func._overloadpacket)
         if formula is None and is_composite(func):
@@ -80,10 +85,12 @@ def uncounted(instead: int = 0) -> Iterator[None]:
 
 @contextmanager
 def once_a_shape(*key: object, known: dict[tuple, int] | None = None) -> Iterator[None]:
-    """Around one round of a loop whose rounds with equal ``key`` cost the same: the first is counted, the others add its number.
+    """Around one round of a loop whose rounds with equal ``key`` cost the same: the first is counted, the
+    others add its number.
 
-    Counting makes small operations several times as slow, so that long loops of the package's own are not watched throughout.
-    ``known`` is for keys that say all that a round's cost depends on: its numbers hold for other loops, too.
+    Counting makes small operations several times as slow, so that long loops of the package's own are not
+    watched throughout. ``known`` is for keys that say all that a round's cost depends on: its numbers hold
+    for other loops, too.
     """
     if not _open:
         yield

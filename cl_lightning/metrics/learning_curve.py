@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 
 
 def learning_curve_area(curves: Sequence[Mapping[int, float]], beta: int = 5) -> float | None:
-    """LCA: test accuracy after b mini-batches, mean over b = 0 .. beta and over tasks; a curve that ends early keeps its last value.
+    """LCA: test accuracy after b mini-batches, mean over b = 0 .. beta and over tasks; a curve that ends
+    early keeps its last value.
 
-    ``curves``: for each task, its own accuracy by mini-batch. None where a task was not looked at before its first mini-batch.
+    ``curves``: for each task, its own accuracy by mini-batch. None where a task was not looked at before its
+    first mini-batch.
 
     >>> learning_curve_area([{0: 0.1, 1: 0.4}, {0: 0.5}], beta=1)
     0.375

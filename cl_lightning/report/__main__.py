@@ -1,4 +1,5 @@
-"""``python -m cl_lightning.report outputs/gem_rotations``: finished runs side by side, beside what papers print."""
+"""``python -m cl_lightning.report outputs/gem_rotations``: finished runs side by side, beside what papers
+print."""
 
 from __future__ import annotations
 
@@ -21,9 +22,17 @@ DESCRIPTION = "Compare finished runs: means and standard deviations over seeds, 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cl_lightning.report", description=DESCRIPTION)
-    parser.add_argument("folders", nargs="*", type=Path, default=[Path("outputs")], help="folders to look for runs in (default: outputs)")
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        default=[Path("outputs")],
+        help="folders to look for runs in (default: outputs)",
+    )
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    parser.add_argument("--results", action="store_true", help="write results.json of runs that are not finished, too")
+    parser.add_argument(
+        "--results", action="store_true", help="write results.json of runs that are not finished, too"
+    )
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of results.json")
     options = parser.parse_args(arguments)
     if options.schema:

@@ -59,8 +59,12 @@ class Group:
     settings: dict[str, Any]  # dotted names
     seeds: tuple[int, ...]
     values: dict[str, list[float]]  # of COLUMNS, one a seed; without those that some run does not have
-    images: frozenset[tuple[str, str]] = frozenset()  # sources with the digests of their images, where runs tell them
-    code: Mapping[Code, tuple[int, ...]] = field(default_factory=dict)  # with the seeds that it ran, where runs tell it
+    images: frozenset[tuple[str, str]] = (
+        frozenset()
+    )  # sources with the digests of their images, where runs tell them
+    code: Mapping[Code, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # with the seeds that it ran, where runs tell it
 
     def shown(self, column: str) -> str:
         values = self.values.get(column)
@@ -76,10 +80,15 @@ def groups_in(folders: Iterable[Path]) -> list[Group]:
     found: dict[tuple, list[dict]] = {}
     for results in runs_in(folders):
         same = found.setdefault((results["name"], results["learner"], results["fingerprint"]), [])
-        if results.get("finished", True) and results["seed"] not in [run["seed"] for run in same]:  # copies of a run are one run
+        if results.get("finished", True) and results["seed"] not in [
+            run["seed"] for run in same
+        ]:  # copies of a run are one run
             same.append(results)
     if not any(found.values()):
-        raise Refusal(f"No finished run (results.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like outputs/NAME.")
+        raise Refusal(
+            f"No finished run (results.json) lies below {', '.join(map(str, folders))}. Give folders of "
+            "runs, like outputs/NAME."
+        )
     return [group_of(runs) for _, runs in sorted(found.items()) if runs]
 
 
@@ -100,8 +109,14 @@ def read(path: Path) -> dict[str, Any]:
         results = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError):
         results = None
-    if not isinstance(results, dict) or not {"name", "learner", "fingerprint", "seed", "config", "metrics", "costs"} <= results.keys():
-        raise Refusal(f"{path} was not written by a run of this program, or is damaged. Give folders without it, or make the run again.")
+    if (
+        not isinstance(results, dict)
+        or not {"name", "learner", "fingerprint", "seed", "config", "metrics", "costs"} <= results.keys()
+    ):
+        raise Refusal(
+            f"{path} was not written by a run of this program, or is damaged. Give folders without it, or "
+            "make the run again."
+        )
     return results
 
 
@@ -114,7 +129,9 @@ def group_of(runs: Sequence[dict]) -> Group:
             values[column] = known
     one, seeds = runs[0], tuple(sorted(run["seed"] for run in runs))
     images = frozenset(pair for run in runs for pair in run.get("stream", {}).get("images", {}).items())
-    return Group(one["name"], one["learner"], settings_of(one["config"]), seeds, values, images, code_of(runs))
+    return Group(
+        one["name"], one["learner"], settings_of(one["config"]), seeds, values, images, code_of(runs)
+    )
 
 
 def code_of(runs: Sequence[dict]) -> dict[Code, tuple[int, ...]]:
@@ -145,11 +162,17 @@ def values_of(run: dict) -> dict[str, float | None]:
 
 
 def gain(run: Mapping[str, Any]) -> float | None:
-    """delta(T1, T1') of Veniat et al. 2021: accuracy on the last task at the end minus that on the first when it was learned, where
-    both have the same classes of one source."""
+    """delta(T1, T1') of Veniat et al. 2021: accuracy on the last task at the end minus that on the first when
+    it was learned, where both have the same classes of one source."""
     tasks, matrix = run["stream"]["tasks"], run["accuracy_matrix"]
-    (first, first_classes), (last, last_classes) = ((task["source"], sorted(task["classes"])) for task in (tasks[0], tasks[-1]))
-    if len(tasks) == 1 or (first, first_classes) != (last, last_classes) or None in (matrix[-1][-1], matrix[1][0]):
+    (first, first_classes), (last, last_classes) = (
+        (task["source"], sorted(task["classes"])) for task in (tasks[0], tasks[-1])
+    )
+    if (
+        len(tasks) == 1
+        or (first, first_classes) != (last, last_classes)
+        or None in (matrix[-1][-1], matrix[1][0])
+    ):
         return None
     return matrix[-1][-1] - matrix[1][0]
 
@@ -180,8 +203,8 @@ def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing(groups: Sequence[Group]) -> list[str]:
-    """Settings in which groups of one experiment and learner differ: what was varied. Different streams are told by their
-    names alone, and different kinds of data by theirs."""
+    """Settings in which groups of one experiment and learner differ: what was varied. Different streams are
+    told by their names alone, and different kinds of data by theirs."""
     varied = []
     for key in dict.fromkeys(key for group in groups for key in group.settings):
         of_source, of_stream = key.startswith("data."), key.startswith("stream.") and key != "stream.name"
@@ -208,20 +231,25 @@ def head_of(key: str) -> str:
 
 
 def published(group: Group) -> dict[str, float]:
-    """What papers print for this experiment, learner, images and settings: all settings that can matter, not those that
-    somebody thought of. The fingerprint of a run's stream is made of nothing else, but for its seed."""
+    """What papers print for this experiment, learner, images and settings: all settings that can matter, not
+    those that somebody thought of. The fingerprint of a run's stream is made of nothing else, but for its
+    seed."""
     found: dict[str, float] = {}
     if group.settings.get("data") != "real":
         return found
     for paper in papers():
-        for row in [] if paper["experiment"] != group.experiment or other_images(group, paper) else paper["rows"]:
+        for row in (
+            [] if paper["experiment"] != group.experiment or other_images(group, paper) else paper["rows"]
+        ):
             if group.learner.startswith(row["learner"]):
                 others = (f"{key}={value}" for key, value in row.items() if key not in COLUMNS)
                 learner, settings = as_published(group.experiment, (*paper["command"], *others))
                 away = departures(group.settings, settings)
                 if learner == group.learner and set(away) <= set(SPEED):
                     numbers = {key: value for key, value in row.items() if key in COLUMNS}
-                    found |= {key: value for key, value in numbers.items() if key != "cpu_seconds" or not away}
+                    found |= {
+                        key: value for key, value in numbers.items() if key != "cpu_seconds" or not away
+                    }
     return found
 
 
@@ -263,7 +291,8 @@ def shortened(value: object, most: int = 40) -> str:
 
 
 def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows: experiment, learner, what was varied, and each measure with the published value behind it."""
+    """Heads and rows: experiment, learner, what was varied, and each measure with the published value behind
+    it."""
     varied, measures = differing(groups), [c for c in COLUMNS if any(c in group.values for group in groups)]
     printed = [published(group) for group in groups]
     beside = [column for column in measures if any(column in row for row in printed)]
@@ -273,9 +302,15 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
         heads += [COLUMNS[column], *["paper"] * (column in beside)]
     rows = []
     for group, of_paper in zip(groups, printed):
-        row = [group.experiment] * many + [group.learner, *(shortened(group.settings.get(key)) for key in varied)]
+        row = [group.experiment] * many + [
+            group.learner,
+            *(shortened(group.settings.get(key)) for key in varied),
+        ]
         for column in measures:
-            row += [group.shown(column), *([f"{of_paper[column]:g}" if column in of_paper else ""] if column in beside else [])]
+            row += [
+                group.shown(column),
+                *([f"{of_paper[column]:g}" if column in of_paper else ""] if column in beside else []),
+            ]
         rows.append([*row, str(len(group.seeds))])
     return [*heads, "seeds"], rows
 

@@ -19,20 +19,27 @@ def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Accuracy and memory over tasks; of learners that tell their paths, the modules of each task."""
     drawn = {"over_tasks": over_tasks(results)}
     if notes := module_paths(results):
-        drawn["paths"] = path_graph([note["path"] for note in notes], [task["name"] for task in results["stream"]["tasks"]])
+        drawn["paths"] = path_graph(
+            [note["path"] for note in notes], [task["name"] for task in results["stream"]["tasks"]]
+        )
     building, figures = folder / "figures.building", folder / "figures"  # there whole, or not at all
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir()
     for name, figure in drawn.items():
         for kind in FORMATS:
-            figure.savefig(building / f"{name}.{kind}", metadata={"Date": None} if kind == "svg" else None, bbox_inches="tight")
+            figure.savefig(
+                building / f"{name}.{kind}",
+                metadata={"Date": None} if kind == "svg" else None,
+                bbox_inches="tight",
+            )
     shutil.rmtree(figures, ignore_errors=True)
     building.rename(figures)
     return sorted(figures.iterdir())
 
 
 def over_tasks(results: Mapping[str, Any]) -> Figure:
-    """Mean test accuracy on the tasks so far, and memory, after each task (figure 4 of Veniat et al. 2021)."""
+    """Mean test accuracy on the tasks so far, and memory, after each task (figure 4 of Veniat et al.
+    2021)."""
     figure, (accuracy, memory) = panels(2)
     learned = range(1, len(results["accuracy_matrix"]))
     accuracy.plot(list(learned), [mean_so_far(results["accuracy_matrix"], i) for i in learned], marker=".")
@@ -54,7 +61,8 @@ def mean_so_far(matrix: list[list[float | None]], learned: int) -> float:
 
 
 def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
-    """Modules by layer (across) and by the task that brought them (down); a line a task (figures 7 and 8 of Veniat et al. 2021)."""
+    """Modules by layer (across) and by the task that brought them (down); a line a task (figures 7 and 8 of
+    Veniat et al. 2021)."""
     from matplotlib import colormaps
 
     brought: dict[int, int] = {}
@@ -70,7 +78,9 @@ def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
     for module, task in brought.items():
         layer = next(path.index(module) for path in paths if module in path)
         axes.plot(layer + 1, task, marker="s", markersize=9, color="white", markeredgecolor="black", zorder=3)
-    axes.set_yticks(range(len(paths)), [f"{task}: {name[:28]}" for task, name in enumerate(names)], fontsize=7)
+    axes.set_yticks(
+        range(len(paths)), [f"{task}: {name[:28]}" for task, name in enumerate(names)], fontsize=7
+    )
     layers = len(paths[0])
     axes.set_xticks(range(layers + 2), ["in", *map(str, range(1, layers + 1)), "out"])
     axes.invert_yaxis()

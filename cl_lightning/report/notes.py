@@ -20,7 +20,9 @@ def unfinished(runs: Iterable[Mapping[str, Any]]) -> list[str]:
     for run in runs:
         if not run.get("finished", True):
             tasks = f"{len(run['costs'])} of {len(run['stream']['tasks'])} tasks learned"
-            lines.append(f"Not finished, and not above: {run['name']} {run['learner']} (seed {run['seed']}), {tasks}.")
+            lines.append(
+                f"Not finished, and not above: {run['name']} {run['learner']} (seed {run['seed']}), {tasks}."
+            )
     return lines
 
 
@@ -30,7 +32,9 @@ def stand_ins(groups: Sequence[Group]) -> list[str]:
     for group in groups:
         _, *others = str(group.settings.get("data")).split(", ")  # as settings_of writes them
         found.setdefault(group.experiment, set()).update(others)
-    return [f"{name}: {', '.join(sorted(others))} (data.substitute)." for name, others in found.items() if others]
+    return [
+        f"{name}: {', '.join(sorted(others))} (data.substitute)." for name, others in found.items() if others
+    ]
 
 
 def withheld(groups: Sequence[Group]) -> list[str]:
@@ -42,14 +46,19 @@ def withheld(groups: Sequence[Group]) -> list[str]:
             names = {name for paper in of_experiment for name in other_images(group, paper)}
             found.setdefault(group.experiment, set()).update(names)
     why = "are not the original ones in their order, so no published numbers stand beside them"
-    return [f"{experiment}: images of {', '.join(sorted(names))} {why}." for experiment, names in found.items()]
+    return [
+        f"{experiment}: images of {', '.join(sorted(names))} {why}." for experiment, names in found.items()
+    ]
 
 
 def different_code(groups: Sequence[Group]) -> list[str]:
-    """Which code made which runs, where it was not the same. A class of one's own is part of the hash of its runs, so that
-    hashes are compared among runs with the same such classes."""
+    """Which code made which runs, where it was not the same. A class of one's own is part of the hash of its
+    runs, so that hashes are compared among runs with the same such classes."""
     made = {code for group in groups for code in group.code}
-    libraries, hashes = {(code.package, code.torch) for code in made}, {(code.own, code.source) for code in made}
+    libraries, hashes = (
+        {(code.package, code.torch) for code in made},
+        {(code.own, code.source) for code in made},
+    )
     if len(libraries) < 2 and len(hashes) == len({code.own for code in made}):
         return []
     varied = differing(groups)

@@ -53,7 +53,12 @@ strict = with_config(ConfigDict(extra="forbid"))
 @strict
 class Version(TypedDict):
     package: str
-    source_hash: Annotated[str, Field(description="Of this package and of the files of classes of your own that the configuration names.")]
+    source_hash: Annotated[
+        str,
+        Field(
+            description="Of this package and of the files of classes of your own that the configuration names."
+        ),
+    ]
     torch: str
 
 
@@ -92,8 +97,13 @@ class Head(TypedDict):
 class StreamTask(TypedDict):
     name: str
     source: Annotated[str, Field(description="Data set that the images come from.")]
-    instead_of: Annotated[NotRequired[str], Field(description="Data set that it stands in for (data.substitute).")]
-    asked: Annotated[NotRequired[dict[str, int]], Field(description="Sizes that the source could not fill (stream.on_shortage=shrink).")]
+    instead_of: Annotated[
+        NotRequired[str], Field(description="Data set that it stands in for (data.substitute).")
+    ]
+    asked: Annotated[
+        NotRequired[dict[str, int]],
+        Field(description="Sizes that the source could not fill (stream.on_shortage=shrink)."),
+    ]
     classes: list[str]
     n_train: Number
     n_val: Number
@@ -104,8 +114,15 @@ class StreamTask(TypedDict):
 @strict
 class StreamOfRun(TypedDict):
     name: str
-    fingerprint: Annotated[str, Field(description="Hash of the sources' pixels and the recipe's arguments: equal hashes, equal examples.")]
-    images: Annotated[dict[str, str], Field(description="By source: a hash of every pixel and label of its images.")]
+    fingerprint: Annotated[
+        str,
+        Field(
+            description="Hash of the sources' pixels and the recipe's arguments: equal hashes, equal examples."
+        ),
+    ]
+    images: Annotated[
+        dict[str, str], Field(description="By source: a hash of every pixel and label of its images.")
+    ]
     tasks: Annotated[list[StreamTask], Field(min_length=1)]
 
 
@@ -122,9 +139,16 @@ class Metrics(TypedDict):
     learning_accuracy: float | None
     backward_transfer: float | None
     forward_transfer: float | None
-    forgetting: Annotated[float | None, Field(description="Since each task was learned, -BWT; positive where something was forgotten.")]
-    forgetting_from_best: Annotated[float | None, Field(description="Since each task was best; positive where something was forgotten.")]
-    learning_curve_area: Annotated[NotRequired[float], Field(description="LCA@5, where trainer.probe_at has 0 to 5.")]
+    forgetting: Annotated[
+        float | None,
+        Field(description="Since each task was learned, -BWT; positive where something was forgotten."),
+    ]
+    forgetting_from_best: Annotated[
+        float | None, Field(description="Since each task was best; positive where something was forgotten.")
+    ]
+    learning_curve_area: Annotated[
+        NotRequired[float], Field(description="LCA@5, where trainer.probe_at has 0 to 5.")
+    ]
 
 
 @strict
@@ -138,7 +162,9 @@ class Probe(TypedDict):
     task: Annotated[Number, Field(description="The task that was being learned.")]
     phase: Number
     step: Annotated[Number, Field(description="Mini-batches of the phase.")]
-    candidate: Annotated[NotRequired[str], Field(description="Its name, where all were looked at (trainer.probe=all).")]
+    candidate: Annotated[
+        NotRequired[str], Field(description="Its name, where all were looked at (trainer.probe=all).")
+    ]
     accuracies: Annotated[Accuracies, Field(description="On every task.")]
 
 
@@ -147,10 +173,14 @@ class Compared(TypedDict):
     candidate: str
     hparams: dict[str, Any]
     val_accuracy: Annotated[
-        Accuracy | None, Field(description="Best; null without validation data, and where the phase has a score of its own.")
+        Accuracy | None,
+        Field(description="Best; null without validation data, and where the phase has a score of its own."),
     ]
     score: Annotated[
-        NotRequired[float | None], Field(description="Best, of phases that have a score of their own: any number, the higher the better.")
+        NotRequired[float | None],
+        Field(
+            description="Best, of phases that have a score of their own: any number, the higher the better."
+        ),
     ]
     steps: Annotated[Number, Field(description="Mini-batches trained.")]
     steps_to_best: Number
@@ -181,7 +211,9 @@ class Reference(TypedDict):
 @strict
 class TaskCosts(TypedDict):
     task: Number
-    held: Annotated[dict[str, Number], Field(description="Bytes that the learner keeps after the task, by name.")]
+    held: Annotated[
+        dict[str, Number], Field(description="Bytes that the learner keeps after the task, by name.")
+    ]
     published_memory: Annotated[
         int | None,
         Field(
@@ -190,35 +222,56 @@ class TaskCosts(TypedDict):
         ),
     ]
     checkpoint: Annotated[Number, Field(description="Bytes of the checkpoint file after the task.")]
-    flops: Annotated[Number, Field(description="Floating-point operations as if every candidate had been trained alone.")]
-    flops_executed: Annotated[Number, Field(description="The same as it ran: what candidates share counts once.")]
+    flops: Annotated[
+        Number, Field(description="Floating-point operations as if every candidate had been trained alone.")
+    ]
+    flops_executed: Annotated[
+        Number, Field(description="The same as it ran: what candidates share counts once.")
+    ]
     examples: Annotated[
         Number,
-        Field(description="Training examples lent to mini-batches, those of all epochs together; once, whatever the number of candidates."),
+        Field(
+            description="Training examples lent to mini-batches, those of all epochs together; once, whatever the number of candidates."
+        ),
     ]
     replayed: Annotated[Number, Field(description="Examples that the learner added to mini-batches.")]
     seconds: Annotated[
         dict[str, float],
-        Field(description="By part: hooks, train, score, checkpoint, evaluate; cpu, of the processor in hooks, training and scoring."),
+        Field(
+            description="By part: hooks, train, score, checkpoint, evaluate; cpu, of the processor in hooks, training and scoring."
+        ),
     ]
 
 
 @strict
 class Results(TypedDict):
-    """What a run came to. Identical runs differ in `command`, `environment` and `costs[].seconds`, and in nothing else."""
+    """What a run came to. Identical runs differ in `command`, `environment` and `costs[].seconds`, and in
+    nothing else."""
 
     schema: Annotated[Literal[5], Field(description="Version of this document.")]
-    finished: Annotated[bool, Field(description="False where tasks are still to be learned or tested: what they will give is null.")]
+    finished: Annotated[
+        bool,
+        Field(
+            description="False where tasks are still to be learned or tested: what they will give is null."
+        ),
+    ]
     version: Annotated[Version, Field(description="The program that made the run.")]
     command: Annotated[
         list[str],
-        Field(description="Arguments of the command line; of a job of a sweep, those that make the same run without the sweep."),
+        Field(
+            description="Arguments of the command line; of a job of a sweep, those that make the same run without the sweep."
+        ),
     ]
     name: Annotated[str, Field(description="Of the experiment.")]
     config: Annotated[
-        dict[str, Any], Field(description="The configuration, resolved, without what cannot change a result (places, loggers).")
+        dict[str, Any],
+        Field(
+            description="The configuration, resolved, without what cannot change a result (places, loggers)."
+        ),
     ]
-    needs: Annotated[Needs, Field(description="What the learner declared that it cannot do without, and was given.")]
+    needs: Annotated[
+        Needs, Field(description="What the learner declared that it cannot do without, and was given.")
+    ]
     card: Annotated[
         list[Finding],
         Field(
@@ -227,7 +280,10 @@ class Results(TypedDict):
         ),
     ]
     fingerprint: Annotated[
-        str, Field(description="Hash of everything in the configuration and the images that can change a result, but the seed.")
+        str,
+        Field(
+            description="Hash of everything in the configuration and the images that can change a result, but the seed."
+        ),
     ]
     learner: str
     seed: Number
@@ -248,11 +304,16 @@ class Results(TypedDict):
         ),
     ]
     metrics: Annotated[
-        Metrics, Field(description="Formulas in cl_lightning/metrics/accuracy_matrix.py; null where the matrix lacks an entry.")
+        Metrics,
+        Field(
+            description="Formulas in cl_lightning/metrics/accuracy_matrix.py; null where the matrix lacks an entry."
+        ),
     ]
     predictors: Annotated[
         dict[str, Predictor],
-        Field(description="Matrix and metrics of every predictor that the learner named; the first of each row is the run's own."),
+        Field(
+            description="Matrix and metrics of every predictor that the learner named; the first of each row is the run's own."
+        ),
     ]
     probes: Annotated[
         list[Probe],
@@ -277,7 +338,8 @@ def schema() -> dict[str, Any]:
     return TypeAdapter(Results).json_schema()
 
 
-# ---- made of records -------------------------------------------------------------------------------------------------
+# ---- made of records
+# -------------------------------------------------------------------------------------------------
 
 
 def results_of(store: Store, start: StartRecord) -> Results:
@@ -285,12 +347,24 @@ def results_of(store: Store, start: StartRecord) -> Results:
     tasks = len(start.stream.tasks)
     learned = loaded(store.load(task_key(i), TaskRecord) for i in range(tasks))
     rows = loaded(store.load(row_key(i), RowRecord) for i in range(tasks + 1))
-    validation, reference = store.load("validation", ValidationRecord), store.load("reference", ReferenceRecord)
+    validation, reference = (
+        store.load("validation", ValidationRecord),
+        store.load("reference", ReferenceRecord),
+    )
     names = dict.fromkeys(name for row in rows for name in row.rows)
     unknown: Row = [None] * tasks
     main = [*(row.first for row in rows), *[unknown] * (tasks + 1 - len(rows))]
-    others = {name: [*(row.rows.get(name, unknown) for row in rows), *[unknown] * (tasks + 1 - len(rows))] for name in names if name}
-    phases = [phase for i in range(tasks + 1) for record in (*rows[i : i + 1], *learned[i : i + 1]) for phase in record.phases]
+    others = {
+        name: [*(row.rows.get(name, unknown) for row in rows), *[unknown] * (tasks + 1 - len(rows))]
+        for name in names
+        if name
+    }
+    phases = [
+        phase
+        for i in range(tasks + 1)
+        for record in (*rows[i : i + 1], *learned[i : i + 1])
+        for phase in record.phases
+    ]
     finished = (len(learned), len(rows)) == (tasks, tasks + 1) and validation is not None
     finished = finished and (reference is not None or not start.config["reference"])
     return {
@@ -342,7 +416,10 @@ def write_unfinished(folders: Sequence[Path]) -> list[Path]:
     """Write results.json of all runs below the folders that have none; returns where."""
     written, known = [], sorted({path.parent for top in folders for path in top.rglob("run.json")})
     if not known:
-        raise Refusal(f"No run (run.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like outputs/NAME.")
+        raise Refusal(
+            f"No run (run.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like "
+            "outputs/NAME."
+        )
     for folder in known:
         found = open_store(folder)
         if found is not None and not is_finished(folder):
@@ -364,7 +441,8 @@ def text_of(results: Results) -> str:
 
 
 def finished_results(folder: Path) -> Results | None:
-    """The results of a finished run, made of its records again and compared with what lies there; None of one that is not finished."""
+    """The results of a finished run, made of its records again and compared with what lies there; None of one
+    that is not finished."""
     path = folder / "results.json"
     found = open_store(folder) if path.is_file() else None
     if found is None:
@@ -372,7 +450,11 @@ def finished_results(folder: Path) -> Results | None:
     results = results_of(*found)
     if not results["finished"]:
         if is_finished(folder):
-            warnings.warn(f"{path} is there, but not all of the records that it was made of: what is missing is done again.", stacklevel=2)
+            warnings.warn(
+                f"{path} is there, but not all of the records that it was made of: what is missing is done "
+                "again.",
+                stacklevel=2,
+            )
         return None
     if path.read_bytes() != text_of(results).encode():
         warnings.warn(f"{path} is not what the run's records say: it is made again.", stacklevel=2)
@@ -385,7 +467,11 @@ def finished_results(folder: Path) -> Results | None:
 def reference_of(record: ReferenceRecord, matrix: Sequence[Row]) -> Reference:
     """The last task learned by itself, and what the stream's learner gained on it."""
     own = matrix[-1][record.task]
-    return {"task": record.task, "accuracy": record.accuracy, "transfer": None if own is None else own - record.accuracy}
+    return {
+        "task": record.task,
+        "accuracy": record.accuracy,
+        "transfer": None if own is None else own - record.accuracy,
+    }
 
 
 def validation_of(record: ValidationRecord) -> Validation:
@@ -401,7 +487,8 @@ def probe(record: Any) -> Probe:
 
 
 def learning_curve(learned: Sequence[TaskRecord]) -> dict[str, float]:
-    """The area under the learning curves, where probes looked at their beginnings: in each task's first phase."""
+    """The area under the learning curves, where probes looked at their beginnings: in each task's first
+    phase."""
     curves: list[dict[int, float]] = []
     for task in learned:
         chosen = task.phases[0].chosen.name if task.phases else ""
@@ -412,7 +499,9 @@ def learning_curve(learned: Sequence[TaskRecord]) -> dict[str, float]:
 
 
 def metrics_of(matrix: Sequence[Row]) -> Metrics:
-    R = torch.tensor([[math.nan if value is None else value for value in row] for row in matrix], dtype=torch.float64)
+    R = torch.tensor(
+        [[math.nan if value is None else value for value in row] for row in matrix], dtype=torch.float64
+    )
     values = {name: value.item() for name, value in all_metrics(R).items()}
     return {name: None if math.isnan(value) else value for name, value in values.items()}  # type: ignore[return-value]
 

@@ -13,14 +13,19 @@ from rich.table import Table
 WIDEST = 20  # tasks whose whole matrix is printed
 
 
-def show(results: Mapping[str, Any], folder: Path, note: str | None = None, console: Console | None = None) -> None:
+def show(
+    results: Mapping[str, Any], folder: Path, note: str | None = None, console: Console | None = None
+) -> None:
     """Print the accuracy matrix, metrics and costs of a run, and where it lies."""
     console = console or Console()
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, 160))
     stream = results["stream"]
     seed = f"seed {results['seed']}"
-    console.print(f"\n[bold]{results['learner']}[/bold] on {stream['name']}, {len(stream['tasks'])} tasks, {seed}", highlight=False)
+    console.print(
+        f"\n[bold]{results['learner']}[/bold] on {stream['name']}, {len(stream['tasks'])} tasks, {seed}",
+        highlight=False,
+    )
     matrix, metrics = matrix_table(results["accuracy_matrix"]), metric_table(metrics_in(results))
     for table in (matrix, metrics, path_table(results), cost_table(results)):
         if table is not None:
@@ -28,7 +33,9 @@ def show(results: Mapping[str, Any], folder: Path, note: str | None = None, cons
     if "card" in results:  # from schema 2 on
         console.print(card_table(results["card"]))
     if note:
-        console.print(f"This run is from another version: {note} Start afresh with resume=false.", highlight=False)
+        console.print(
+            f"This run is from another version: {note} Start afresh with resume=false.", highlight=False
+        )
     console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
 
 
@@ -46,7 +53,10 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
     for j in range(tasks):
         table.add_column(str(j), justify="right", no_wrap=True)
     for learned, row in enumerate(matrix):
-        cells = [f"[bold]{number(value)}[/bold]" if j == learned - 1 else number(value) for j, value in enumerate(row)]
+        cells = [
+            f"[bold]{number(value)}[/bold]" if j == learned - 1 else number(value)
+            for j, value in enumerate(row)
+        ]
         table.add_row("none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells)
     return table
 
@@ -74,8 +84,8 @@ def metric_table(metrics: dict[str, float | None]) -> Table:
 
 
 def cost_table(results: Mapping[str, Any]) -> Table:
-    """A row a task. ``val`` is the best validation accuracy; a phase's own score is called so. ``held`` is everything that the
-    learner keeps, ``Mem`` what Veniat et al. 2021 count of it, where that differs."""
+    """A row a task. ``val`` is the best validation accuracy; a phase's own score is called so. ``held`` is
+    everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of it, where that differs."""
     costs = results["costs"]
     counts = [(cost.get("published_memory"), sum(cost["held"].values())) for cost in costs]
     counted = all(mem is not None for mem, _ in counts) and any(mem != held for mem, held in counts)
@@ -93,7 +103,9 @@ def cost_table(results: Mapping[str, Any]) -> Table:
         **({"Mem": lambda cost, chosen: scaled(cost["published_memory"], "B")} if counted else {}),
         "flops": lambda cost, chosen: scaled(cost["flops"]),
         "executed": lambda cost, chosen: scaled(cost["flops_executed"]),
-        "seconds": lambda cost, chosen: f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
+        "seconds": lambda cost, chosen: (
+            f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}"
+        ),
     }
     table = Table(title="Costs and choices, a task", title_justify="left")
     for head in columns:
@@ -105,7 +117,8 @@ def cost_table(results: Mapping[str, Any]) -> Table:
 
 
 def path_table(results: Mapping[str, Any]) -> Table | None:
-    """Of learners that tell their paths: how many modules of each task's are an earlier task's, and which task's."""
+    """Of learners that tell their paths: how many modules of each task's are an earlier task's, and which
+    task's."""
     notes = module_paths(results)
     if not notes:
         return None
@@ -121,8 +134,14 @@ def path_table(results: Mapping[str, Any]) -> Table | None:
 
 def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The notes of a learner that tells its paths of modules, one a task; nothing of another."""
-    notes, old = results.get("notes", []), results.get("schema", 0) < 5  # before, notes were told by their names
-    known = [note.get("kind") == "module_paths" or (old and {"path", "reused", "sources"} <= set(note)) for note in notes]
+    notes, old = (
+        results.get("notes", []),
+        results.get("schema", 0) < 5,
+    )  # before, notes were told by their names
+    known = [
+        note.get("kind") == "module_paths" or (old and {"path", "reused", "sources"} <= set(note))
+        for note in notes
+    ]
     return notes if notes and all(known) else []
 
 

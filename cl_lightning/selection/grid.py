@@ -29,14 +29,21 @@ def searched(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[s
     for name, values in grid.items():
         if values != DEFAULT and name in own:
             raise Refusal(
-                f"trainer.{name}={own[name]} and selection.grid.{name}={values} are both given, and only one can be "
-                f"trained with. Set trainer.{name}=null to search the grid, or leave selection.grid.{name} out."
+                f"trainer.{name}={own[name]} and selection.grid.{name}={values} are both given, and only "
+                "one can be "
+                f"trained with. Set trainer.{name}=null to search the grid, or leave selection.grid.{name} "
+                "out."
             )
         if values == DEFAULT and name not in default:
             raise Refusal(
-                f"selection.grid.{name}=default means the values of selection.default.{name}, and there are none. Give a list of values."
+                f"selection.grid.{name}=default means the values of selection.default.{name}, and there are "
+                "none. Give a list of values."
             )
-    return {name: default[name] if values == DEFAULT else values for name, values in grid.items() if name not in own}
+    return {
+        name: default[name] if values == DEFAULT else values
+        for name, values in grid.items()
+        if name not in own
+    }
 
 
 def taken_out(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> str | None:
@@ -78,20 +85,33 @@ def dimension(name: str, given: Any) -> list[Any]:
         try:
             override = OverridesParser.create().parse_override(f"{name}={given}")
         except HydraException as reason:
-            raise Refusal(f"selection.grid.{name}={given!r} is not a list and not a sweep in Hydra's grammar: {reason}") from reason
-        given = list(override.sweep_iterator(Transformer.identity)) if override.is_sweep_override() else [override.value()] * bool(given)
+            raise Refusal(
+                f"selection.grid.{name}={given!r} is not a list and not a sweep in Hydra's grammar: {reason}"
+            ) from reason
+        given = (
+            list(override.sweep_iterator(Transformer.identity))
+            if override.is_sweep_override()
+            else [override.value()] * bool(given)
+        )
     elif not isinstance(given, Sequence):
         given = [given]
     if not given:
-        raise Refusal(f"selection.grid.{name} is empty: there is nothing to choose from. Give at least one value.")
+        raise Refusal(
+            f"selection.grid.{name} is empty: there is nothing to choose from. Give at least one value."
+        )
     return list(given)
 
 
 def check_grid(grid: Mapping[str, Any], learner: type[Learner]) -> None:
-    """Refuse names that nothing would read, and values that the trainer's or learner's key of that name cannot have."""
+    """Refuse names that nothing would read, and values that the trainer's or learner's key of that name
+    cannot have."""
     known = (*OPTIMIZER_KEYS, *learner.tunes)
     for name, given in grid.items():
         if name not in known:
-            raise Refusal(f"selection.grid.{name}: {learner.__name__} tunes no {name!r}. It knows {', '.join(known)}.")
+            raise Refusal(
+                f"selection.grid.{name}: {learner.__name__} tunes no {name!r}. It knows {', '.join(known)}."
+            )
         for value in dimension(name, given):
-            check_value(Hyperparameters if name in OPTIMIZER_KEYS else learner, name, value, f"selection.grid.{name}")
+            check_value(
+                Hyperparameters if name in OPTIMIZER_KEYS else learner, name, value, f"selection.grid.{name}"
+            )

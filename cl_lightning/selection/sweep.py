@@ -12,7 +12,8 @@ def in_a_sweep() -> bool:
 
 
 def sweeper_that_chooses() -> str | None:
-    """Inside a job of a sweep: the sweeper's class where it may choose by what runs return, as all but Hydra's own do."""
+    """Inside a job of a sweep: the sweeper's class where it may choose by what runs return, as all but
+    Hydra's own do."""
     if not in_a_sweep():
         return None
     target = str(HydraConfig.get().sweeper._target_)

@@ -35,8 +35,9 @@ class Saved:
 class Store:
     """The records of one run, in its folder.
 
-    A record is a JSON file ``<key>.json``, with the run it belongs to, its key, and a checksum. Tensors lie beside it in a file
-    that the record names with its checksum; they are written first, so that a record never names what is not there.
+    A record is a JSON file ``<key>.json``, with the run it belongs to, its key, and a checksum. Tensors lie
+    beside it in a file that the record names with its checksum; they are written first, so that a record
+    never names what is not there.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
@@ -87,21 +88,30 @@ class Store:
         path = self.folder / saved.file
         if path.is_file() and path.stat().st_size == saved.bytes and file_checksum(path) == saved.crc:
             return saved
-        warnings.warn(f"{path} is {'damaged' if path.is_file() else 'gone'}: what it held is done again.", stacklevel=2)
+        warnings.warn(
+            f"{path} is {'damaged' if path.is_file() else 'gone'}: what it held is done again.", stacklevel=2
+        )
         return None
 
     def tensors(self, key: str) -> Any:
-        """What was saved beside a record: tensors and plain values. Anything that would run code is refused."""
+        """What was saved beside a record: tensors and plain values. Anything that would run code is
+        refused."""
         saved = self.saved(key)
         if saved is None:
-            raise Refusal(f"{self.folder / key}.pt was whole a moment ago and is not now. The same command goes on where it was.")
+            raise Refusal(
+                f"{self.folder / key}.pt was whole a moment ago and is not now. The same command goes on "
+                "where it was."
+            )
         return load_plain(self.folder / saved.file)
 
     def once(self, key: str, kind: type[T], make: Callable[[], tuple[T, Any]]) -> T:
-        """The record of some work, read back if it is there with its tensors; else the work is done, and its record and tensors saved."""
+        """The record of some work, read back if it is there with its tensors; else the work is done, and its
+        record and tensors saved."""
         record = self.load(key, kind)
         content = None if record is None else self._content(key)
-        if record is not None and (content is None or content["tensors"] is None or self.saved(key) is not None):
+        if record is not None and (
+            content is None or content["tensors"] is None or self.saved(key) is not None
+        ):
             return record
         record, tensors = make()
         return self.save(key, record, None if tensors is None else self.save_tensors(key, tensors))
@@ -145,7 +155,11 @@ def file_checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
-NOT_WRITTEN = ("inline_container", "iostream error", "PytorchStreamWriter")  # torch's words for a disk that takes no more
+NOT_WRITTEN = (
+    "inline_container",
+    "iostream error",
+    "PytorchStreamWriter",
+)  # torch's words for a disk that takes no more
 
 
 def write_tensors(tensors: Any, path: Path) -> None:
@@ -164,14 +178,16 @@ def load_plain(path: Path) -> Any:
         return torch.load(path, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as reason:
         raise Refusal(
-            f"{path} holds more than tensors and plain values, so it is not loaded: it was not written by this program. "
+            f"{path} holds more than tensors and plain values, so it is not loaded: it was not written by "
+            "this program. "
             "Remove the run's folder, or start afresh with resume=false."
         ) from reason
 
 
 @contextmanager
 def write_whole(path: Path) -> Iterator[Path]:
-    """A path to write to that takes its final name when the block ends well: readers see all of a file or none of it."""
+    """A path to write to that takes its final name when the block ends well: readers see all of a file or
+    none of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     building = path.with_name(path.name + ".building")
     try:

@@ -31,7 +31,8 @@ def row_key(learned: int) -> str:
     return f"rows/{learned:03d}"
 
 
-# ---- who holds it ----------------------------------------------------------------------------------------------------
+# ---- who holds it
+# ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -44,7 +45,8 @@ def held(folder: Path, wait: float = 0) -> Iterator[None]:
     except Timeout as reason:
         who = read_holder(holder)
         raise Refusal(
-            f"{folder} is held by process {who['process']} on {who['machine']}, which is running the same command. "
+            f"{folder} is held by process {who['process']} on {who['machine']}, which is running the same "
+            "command. "
             "Wait for it, or stop it: a run belongs to one process at a time."
         ) from reason
     try:
@@ -69,13 +71,15 @@ def discard(folder: Path) -> None:
     left = [path for path in folder.iterdir() if path.name not in ("lock", "holder.json")]
     if left and not (folder / "run.json").is_file():
         raise Refusal(
-            f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or set outputs= to another folder."
+            f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or "
+            "set outputs= to another folder."
         )
     for path in left:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-# ---- where it goes on ------------------------------------------------------------------------------------------------
+# ---- where it goes on
+# ------------------------------------------------------------------------------------------------
 
 
 def open_store(folder: Path) -> tuple[Store, StartRecord] | None:
@@ -87,7 +91,10 @@ def open_store(folder: Path) -> tuple[Store, StartRecord] | None:
     if content is None or content["key"] != "run":
         raise Refusal(f"{path}, which says what the run in this folder is, is damaged. {AFRESH}")
     if content["record"].get("format") != FORMAT:
-        raise Refusal(f"The run in {folder} was written by a version of this program that kept its records in another way. {AFRESH}")
+        raise Refusal(
+            f"The run in {folder} was written by a version of this program that kept its records in another "
+            f"way. {AFRESH}"
+        )
     return Store(folder, content["run"]), adapter(StartRecord).validate_python(content["record"])
 
 
@@ -104,7 +111,10 @@ def start_run(folder: Path, make: Callable[[], StartRecord]) -> tuple[Store, Sta
 def learned_tasks(store: Store) -> int:
     """How many tasks, from the first on, have all their records, and a learner after the last of them."""
     whole = 0
-    while store.load(row_key(whole), RowRecord) is not None and store.load(task_key(whole), TaskRecord) is not None:
+    while (
+        store.load(row_key(whole), RowRecord) is not None
+        and store.load(task_key(whole), TaskRecord) is not None
+    ):
         whole += 1
     while whole and store.saved(task_key(whole - 1)) is None:
         whole -= 1
@@ -133,11 +143,13 @@ def is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-# ---- branches --------------------------------------------------------------------------------------------------------
+# ---- branches
+# --------------------------------------------------------------------------------------------------------
 
 
 def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
-    """Take over what another run had learned before a task: its records become this run's, however often this is done."""
+    """Take over what another run had learned before a task: its records become this run's, however often this
+    is done."""
     found = open_store(run)
     if found is None:
         raise Refusal(f"run={run} holds no run. Give the folder of a run: the one that has run.json in it.")
@@ -145,24 +157,29 @@ def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
     learned = learned_tasks(other)
     if not 1 <= task <= len(start.stream.prints) or other.load(task_key(task - 1), TaskRecord) is None:
         raise Refusal(
-            f"run={run} has not learned the task before from_task={task}. Choose from 1 to the number of tasks it has learned ({learned})."
+            f"run={run} has not learned the task before from_task={task}. Choose from 1 to the number of "
+            f"tasks it has learned ({learned})."
         )
     differing = [i for i in range(task) if stream.prints[i : i + 1] != start.stream.prints[i : i + 1]]
     if differing:
         raise Refusal(
-            f"run={run} learned another task {differing[0]} than this stream's. Keep stream, seed and data settings as they were, "
+            f"run={run} learned another task {differing[0]} than this stream's. Keep stream, seed and data "
+            "settings as they were, "
             f"or choose from_task={differing[0]} or less."
         )
     saved = other.saved(task_key(task - 1))
     if saved is None:
         raise Refusal(
-            f"run={run} has no whole learner after task {task - 1}. Choose another from_task, or make that run again with checkpoints=all."
+            f"run={run} has no whole learner after task {task - 1}. Choose another from_task, or make that "
+            "run again with checkpoints=all."
         )
     for index in range(task):
         record = other.load(task_key(index), TaskRecord)
         row = other.load(row_key(index), RowRecord)
         if record is None or row is None:
-            raise Refusal(f"The records of task {index} in run={run} are damaged. Run it again first: it mends itself.")
+            raise Refusal(
+                f"The records of task {index} in run={run} are damaged. Run it again first: it mends itself."
+            )
         store.save(row_key(index), of_this_stream(row, start.stream.prints, stream.prints))
         here = store.folder / f"{task_key(index)}.pt"
         if index == task - 1:

@@ -15,8 +15,8 @@ Row = list[float | None]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a phase belongs: to the learning of task ``index``, to the predictors after ``index`` tasks, or to the reference of task
-    ``index``, which learns from the same mini-batches as the task."""
+    """Where a phase belongs: to the learning of task ``index``, to the predictors after ``index`` tasks, or
+    to the reference of task ``index``, which learns from the same mini-batches as the task."""
 
     part: Literal["task", "predictors", "reference"]
     index: int
@@ -44,7 +44,9 @@ class CandidateRecord:
 
     name: str
     hparams: dict[str, Any]
-    val_accuracy: float | None  # the best; None without validation data, and where the phase has a score of its own
+    val_accuracy: (
+        float | None
+    )  # the best; None without validation data, and where the phase has a score of its own
     score: float | None  # the best of the phase's own score
     steps: int  # mini-batches trained
     steps_to_best: int
@@ -58,7 +60,8 @@ class CandidateRecord:
 
 @dataclass(frozen=True)
 class ShareRecord:
-    """Candidates that were trained side by side: all of a phase, or as many as fit at once. The weights of the best lie beside it."""
+    """Candidates that were trained side by side: all of a phase, or as many as fit at once. The weights of
+    the best lie beside it."""
 
     place: Place
     phase: str
@@ -100,7 +103,8 @@ class PhaseRecord:
 
 @dataclass(frozen=True)
 class ProbeRecord:
-    """A look at test data in the middle of a phase. ``candidate`` is named where all of them were looked at."""
+    """A look at test data in the middle of a phase. ``candidate`` is named where all of them were looked
+    at."""
 
     task: int
     phase: int

@@ -155,7 +155,9 @@ def test_a_copy_computes_the_same_and_shares_nothing(name: str) -> None:
 @every_network
 def test_all_parameters_get_finite_gradients(name: str) -> None:
     network = build(name)
-    nn.functional.cross_entropy(drawn(network, images(30), TASKS.repeat(6)), torch.arange(6).repeat(5)).backward()
+    nn.functional.cross_entropy(
+        drawn(network, images(30), TASKS.repeat(6)), torch.arange(6).repeat(5)
+    ).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 

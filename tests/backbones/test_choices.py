@@ -52,5 +52,12 @@ SMALL = ["stream.tasks=2", "stream.n_train=300", "stream.n_val=30", "trainer.max
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", ["lwta", "conv", "resnet_small"])
 def test_a_choice_learns_each_task_of_a_stream(choice: str, tmp_path: Path) -> None:
-    results = run(tmp_path, f"backbone={choice}", "backbone.heads=per_task", "stream.head=multi_train_test", *SMALL, small=False)
+    results = run(
+        tmp_path,
+        f"backbone={choice}",
+        "backbone.heads=per_task",
+        "stream.head=multi_train_test",
+        *SMALL,
+        small=False,
+    )
     assert results["metrics"]["learning_accuracy"] > 0.8

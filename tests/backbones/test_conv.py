@@ -38,8 +38,13 @@ def test_alexnet_has_6524362_parameters_with_ten_classes() -> None:
     assert parameters(on_meta(AlexNet, CIFAR, TEN)) == 6_524_362
 
 
-@pytest.mark.parametrize(("widen", "tasks", "megabytes"), [(1, 6, 26.616), (2.5, 6, 163.984), (2.5, 5, 163.734), (3.2, 10, 269.301)])
-def test_wide_alexnets_with_a_head_and_masks_a_task_take_the_memory_published_for_hat(widen: float, tasks: int, megabytes: float) -> None:
+@pytest.mark.parametrize(
+    ("widen", "tasks", "megabytes"),
+    [(1, 6, 26.616), (2.5, 6, 163.984), (2.5, 5, 163.734), (3.2, 10, 269.301)],
+)
+def test_wide_alexnets_with_a_head_and_masks_a_task_take_the_memory_published_for_hat(
+    widen: float, tasks: int, megabytes: float
+) -> None:
     head = Head("domain", 10, (tuple(range(10)),) * tasks)
     network = on_meta(AlexNet, CIFAR, head, widen=widen, heads="per_task")
     masks = tasks * sum(int(widen * width) for width in (64, 128, 256, 2048, 2048))
@@ -47,11 +52,19 @@ def test_wide_alexnets_with_a_head_and_masks_a_task_take_the_memory_published_fo
 
 
 def rates(network: nn.Module) -> dict[str, float]:
-    return {name: module.p for name, module in network.trunk.named_children() if isinstance(module, nn.Dropout)}
+    return {
+        name: module.p for name, module in network.trunk.named_children() if isinstance(module, nn.Dropout)
+    }
 
 
 def test_dropout_of_alexnet_has_the_published_rates() -> None:
-    expected = {"conv1_dropout": 0.2, "conv2_dropout": 0.2, "conv3_dropout": 0.5, "linear1_dropout": 0.5, "linear2_dropout": 0.5}
+    expected = {
+        "conv1_dropout": 0.2,
+        "conv2_dropout": 0.2,
+        "conv3_dropout": 0.5,
+        "linear1_dropout": 0.5,
+        "linear2_dropout": 0.5,
+    }
     assert rates(on_meta(AlexNet, CIFAR, TEN)) == expected
     assert rates(on_meta(AlexNet, CIFAR, TEN, dropouts=[0] * 5)) == {}
 
@@ -80,7 +93,12 @@ def test_impossible_alexnets_are_refused(options: dict, says: str) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "count"),
-    [((1, 28, 28), 3_274_634), ((1, 32, 32), 4_257_674), ((3, 32, 32), 4_259_274), ((3, 100, 100), 41_024_970)],
+    [
+        ((1, 28, 28), 3_274_634),
+        ((1, 32, 32), 4_257_674),
+        ((3, 32, 32), 4_259_274),
+        ((3, 100, 100), 41_024_970),
+    ],
 )
 def test_conv_has_the_published_parameters(shape: tuple[int, ...], count: int) -> None:
     network = on_meta(CONV, shape, TEN)

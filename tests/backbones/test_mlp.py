@@ -36,8 +36,14 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("make", "sizes", "options", "published"), [row[1:] for row in PUBLISHED], ids=[row[0] for row in PUBLISHED])
-def test_parameter_counts_are_the_published_ones(make: type[MLP], sizes: tuple, options: dict, published: int) -> None:
+@pytest.mark.parametrize(
+    ("make", "sizes", "options", "published"),
+    [row[1:] for row in PUBLISHED],
+    ids=[row[0] for row in PUBLISHED],
+)
+def test_parameter_counts_are_the_published_ones(
+    make: type[MLP], sizes: tuple, options: dict, published: int
+) -> None:
     assert parameters(on_meta(make, MNIST, TEN, sizes, **options)) == published
 
 
@@ -183,7 +189,11 @@ def test_impossible_networks_are_refused(options: dict, says: str) -> None:
 
 
 def test_an_input_layer_a_task_is_chosen_row_by_row() -> None:
-    network, x, task = MLP((1, 4, 4), PAIRS, (8,), inputs="per_task"), torch.rand(9, 1, 4, 4), torch.tensor([0, 1, 2] * 3)
+    network, x, task = (
+        MLP((1, 4, 4), PAIRS, (8,), inputs="per_task"),
+        torch.rand(9, 1, 4, 4),
+        torch.tensor([0, 1, 2] * 3),
+    )
     mixed = network(x, task)
     for t in range(3):
         assert torch.allclose(mixed[task == t], network(x[task == t], t), atol=1e-6)

@@ -34,7 +34,9 @@ def sizes(network: nn.Module) -> list[int]:
         (10, [1856, 73_984, 73_984, 78_208, 73_984, 78_208, 73_984, 78_208, 73_984, 650]),
     ],
 )
-def test_the_modules_of_every_grouping_have_the_published_parameters(modules: int, of_each: list[int]) -> None:
+def test_the_modules_of_every_grouping_have_the_published_parameters(
+    modules: int, of_each: list[int]
+) -> None:
     network = on_meta(ResNet, CIFAR, TEN, modules=modules)
     assert sizes(network) == of_each
     assert parameters(network) == sum(of_each) == 607_050
@@ -82,7 +84,11 @@ def test_a_stage_trained_alone_leaves_the_running_statistics_of_the_frozen_ones(
     h = torch.rand(6, 1, 8, 8)
     for stage in (*frozen, last, head):
         h = stage(h)
-    assert all(torch.equal(a, b) for stage, kept in zip(frozen, before) for a, b in zip(stage.state_dict().values(), kept.values()))
+    assert all(
+        torch.equal(a, b)
+        for stage, kept in zip(frozen, before)
+        for a, b in zip(stage.state_dict().values(), kept.values())
+    )
     assert last.state_dict()["block8.first.bn.num_batches_tracked"] == 1
 
 
@@ -116,4 +122,8 @@ def test_a_head_a_task_of_the_reduced_resnet18_is_a_slice_of_its_wide_one() -> N
 
 
 def test_a_twentieth_of_the_reduced_resnet18_has_2946_parameters() -> None:
-    assert parameters(on_meta(ResNet18, CIFAR, FIVE, divide_by=20)) == parameters(on_meta(ResNet18, CIFAR, FIVE, width=1)) == 2946
+    assert (
+        parameters(on_meta(ResNet18, CIFAR, FIVE, divide_by=20))
+        == parameters(on_meta(ResNet18, CIFAR, FIVE, width=1))
+        == 2946
+    )

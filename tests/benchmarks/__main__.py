@@ -70,7 +70,14 @@ class Effort:
         return max(2, round(self.part * count))
 
 
-def training(candidates: int, batch_size: int, optimizer: str, at_most: float | None, effort: Effort, stack: bool = True) -> Iterator[Row]:
+def training(
+    candidates: int,
+    batch_size: int,
+    optimizer: str,
+    at_most: float | None,
+    effort: Effort,
+    stack: bool = True,
+) -> Iterator[Row]:
     split, epochs = examples(effort.of(4000)), 2
 
     def loops(fused: bool) -> None:
@@ -82,8 +89,13 @@ def training(candidates: int, batch_size: int, optimizer: str, at_most: float | 
     with tempfile.TemporaryDirectory() as folder:
         settings = {"max_epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "stack": stack}
         ours = partial(lock_step, split, candidates, Path(folder), **settings)
-        mine, default, fused = interleaved(ours, partial(loops, False), partial(loops, True), repeats=effort.repeats)
-    work = f"{candidates} candidate{'s in lock-step' * (candidates > 1)}, batch {batch_size}, {optimizer}" + ", not stacked" * (not stack)
+        mine, default, fused = interleaved(
+            ours, partial(loops, False), partial(loops, True), repeats=effort.repeats
+        )
+    work = (
+        f"{candidates} candidate{'s in lock-step' * (candidates > 1)}, batch {batch_size}, {optimizer}"
+        + ", not stacked" * (not stack)
+    )
     yield Row(work, mine / default, at_most, fused=mine / fused)
 
 
@@ -94,17 +106,36 @@ def residual(candidates: int, at_most: float, effort: Effort) -> Iterator[Row]:
     def loops(fused: bool) -> None:
         for i in range(candidates):
             network = a_resnet(channels_last=False)
-            bare.train(network, bare.optimizer("adam", network, 1e-3 * (1 + i / 10), fused), split.x, split.y, 64, 1)
+            bare.train(
+                network, bare.optimizer("adam", network, 1e-3 * (1 + i / 10), fused), split.x, split.y, 64, 1
+            )
 
     with tempfile.TemporaryDirectory() as folder:
-        ours = partial(lock_step, split, candidates, Path(folder), a_resnet, max_epochs=1, batch_size=64, optimizer="adam")
-        mine, default, fused = interleaved(ours, partial(loops, False), partial(loops, True), repeats=effort.repeats)
+        ours = partial(
+            lock_step,
+            split,
+            candidates,
+            Path(folder),
+            a_resnet,
+            max_epochs=1,
+            batch_size=64,
+            optimizer="adam",
+        )
+        mine, default, fused = interleaved(
+            ours, partial(loops, False), partial(loops, True), repeats=effort.repeats
+        )
     work = f"ResNet of width 16, {candidates} candidate{'s in lock-step' * (candidates > 1)}, batch 64, adam"
     yield Row(work, mine / default, at_most, fused=mine / fused)
 
 
 def paths(
-    work: str, at_most: float, effort: Effort, width: int = 16, steps: int = 4, precision: str = "32", points: int = 1
+    work: str,
+    at_most: float,
+    effort: Effort,
+    width: int = 16,
+    steps: int = 4,
+    precision: str = "32",
+    points: int = 1,
 ) -> Iterator[Row]:
     """MNTDP's paths behind one task, in lock-step against one after another."""
     batch_size, steps = effort.of(64), effort.of(steps)
@@ -122,14 +153,21 @@ def search(effort: Effort) -> Iterator[Row]:
     some, steps = partial(modular.training, width=16, grid=[{}]), effort.of(20)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        part = {count: examples(23 * 12_500 * count // 2500, shape=modular.SHAPE, seed=2) for count in (steps, 2 * steps)}
-        fewer, more = (some(folder, steps=count, batch_size=effort.of(32), val=val) for count, val in part.items())
+        part = {
+            count: examples(23 * 12_500 * count // 2500, shape=modular.SHAPE, seed=2)
+            for count in (steps, 2 * steps)
+        }
+        fewer, more = (
+            some(folder, steps=count, batch_size=effort.of(32), val=val) for count, val in part.items()
+        )
         of_large = modular.searching(effort.of(100), effort.of(1000), effort.of(1000))
         looking, less, longer = interleaved(of_large, fewer, more, repeats=effort.repeats)
         few, some_more = effort.of(25), effort.of(75)
         val = examples(some_more, shape=modular.SHAPE, seed=2)
         small = some(folder, steps=effort.of(40), batch_size=few, val=val, score_every=1)
-        at_few, all_of_it = interleaved(modular.searching(effort.of(100), few, some_more), small, repeats=effort.repeats)
+        at_few, all_of_it = interleaved(
+            modular.searching(effort.of(100), few, some_more), small, repeats=effort.repeats
+        )
     work = "MNTDP's search over 100 past tasks, of the training on"
     yield Row(f"{work} 5000 images", 100 * looking / ((longer - less) / steps * 2500), 5, "%")
     yield Row(f"{work} 25 images", 100 * at_few / all_of_it, 5, "%")
@@ -168,11 +206,26 @@ def default_run(effort: Effort) -> Iterator[Row]:
     """Seconds from the command to the first mini-batch, and the peak memory, of the default run on a warm cache."""
     with tempfile.TemporaryDirectory() as folder:
         callback = "trainer.callbacks=[{_target_:tests.benchmarks.first_step.FirstStep}]"
-        command = [sys.executable, "-m", "cl_lightning", f"outputs={folder}", "resume=false", "logger=none", callback, *effort.overrides]
+        command = [
+            sys.executable,
+            "-m",
+            "cl_lightning",
+            f"outputs={folder}",
+            "resume=false",
+            "logger=none",
+            callback,
+            *effort.overrides,
+        ]
         seconds = []
         for _ in range(effort.repeats):
             began = time.time()
-            out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CL_LIGHTNING_BEGAN": str(began)}, check=True)
+            out = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                env={**os.environ, "CL_LIGHTNING_BEGAN": str(began)},
+                check=True,
+            )
             seconds.append(float(re.findall(r"first step after ([\d.]+)", out.stderr)[0]))
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6  # kilobytes on Linux
     yield Row("command to first training step, warm", statistics.median(seconds), 6, "s")
@@ -203,7 +256,10 @@ def checkpoint(effort: Effort) -> Iterator[Row]:
         settings = toys.one_epoch(batch_size=10, optimizer="sgd", block=1, checkpoint_minutes=0, stack=False)
         engine = Phases(StreamDataModule(NO_STREAM), Store(Path(folder), "benchmark"), settings)
         saving = clocked(InsideCheckpoints.on_train_batch_end, held_up)
-        with patch.object(InsideCheckpoints, "on_train_batch_end", saving), patch.object(torch, "save", clocked(torch.save, written)):
+        with (
+            patch.object(InsideCheckpoints, "on_train_batch_end", saving),
+            patch.object(torch, "save", clocked(torch.save, written)),
+        ):
             engine.fit(learner, Phase(candidates), candidates, task, Place("task", 0), 0)
     shares = [all_of_it / writing for all_of_it, writing in zip(held_up[1:], written[1:])]
     yield Row("a checkpoint of 100 MB, against torch.save", statistics.median(shares), 2.5)
@@ -213,7 +269,14 @@ def safety(effort: Effort) -> Iterator[Row]:
     """What records, checksums, leases and the search for copies take of the default run's seconds."""
     shares = []
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tests.benchmarks.safety", f"outputs={folder}", "resume=false", *effort.overrides]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.safety",
+            f"outputs={folder}",
+            "resume=false",
+            *effort.overrides,
+        ]
         for _ in range(effort.repeats):
             out = subprocess.run(command, capture_output=True, text=True, check=True)
             shares.append(float(re.findall(r"share ([\d.]+)", out.stdout)[0]))
@@ -221,7 +284,12 @@ def safety(effort: Effort) -> Iterator[Row]:
 
 
 def of_a_learner(
-    work: str, at_most: float, sides: Callable[..., tuple[Callable, Callable]], images: int, effort: Effort, **options: str
+    work: str,
+    at_most: float,
+    sides: Callable[..., tuple[Callable, Callable]],
+    images: int,
+    effort: Effort,
+    **options: str,
 ) -> Iterator[Row]:
     ours, theirs = interleaved(*sides(effort.of(images), **options), repeats=effort.repeats)
     yield Row(work, ours / theirs, at_most, bf16=options.get("memory_precision") == "bf16")
@@ -253,12 +321,27 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
         search(three),
         decoding(effort),
         opening(effort),
-        of_a_learner("gem after 19 tasks, against a backward pass a memory and float64 copies", 0.85, learners.gem_sides, 200, effort),
-        of_a_learner("the same with memory_precision=bf16", 0.5, learners.gem_sides, 200, effort, memory_precision="bf16"),
+        of_a_learner(
+            "gem after 19 tasks, against a backward pass a memory and float64 copies",
+            0.85,
+            learners.gem_sides,
+            200,
+            effort,
+        ),
+        of_a_learner(
+            "the same with memory_precision=bf16",
+            0.5,
+            learners.gem_sides,
+            200,
+            effort,
+            memory_precision="bf16",
+        ),
         projection(effort),
         of_a_learner("ewc after 19 tasks, against finetune", 1.2, learners.ewc_sides, 6000, effort),
         of_a_learner("er after 19 tasks, against finetune", 2.1, learners.er_sides, 6000, effort),
-        of_a_learner("fisher of 500 examples, against one after another", 0.1, learners.fisher_sides, 500, effort),
+        of_a_learner(
+            "fisher of 500 examples, against one after another", 0.1, learners.fisher_sides, 500, effort
+        ),
         evaluation(effort),
         default_run(three),
         checkpoint(effort),
@@ -269,11 +352,15 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the numbers here, too")
-    parser.add_argument("--repeats", type=int, default=7, help="interleaved measurements of each side; the median counts")
+    parser.add_argument(
+        "--repeats", type=int, default=7, help="interleaved measurements of each side; the median counts"
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     rows = []
-    print("| work (MLP 784-100-100-10, where nothing else is said) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |")
+    print(
+        "| work (MLP 784-100-100-10, where nothing else is said) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |"
+    )
     for row in chain.from_iterable(all_rows(Effort(options.repeats))):
         rows.append(row)
         fused = f"{row.fused:.2f}x" if row.fused is not None else ""

@@ -23,7 +23,14 @@ def optimizer(name: str, network: nn.Module, lr: float, fused: bool) -> torch.op
     return torch.optim.SGD(network.parameters(), lr=lr, fused=fused)
 
 
-def train(network: nn.Module, opt: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor, batch_size: int, epochs: int) -> None:
+def train(
+    network: nn.Module,
+    opt: torch.optim.Optimizer,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    batch_size: int,
+    epochs: int,
+) -> None:
     network.train()
     for _ in range(epochs):
         for rows in torch.randperm(len(y)).split(batch_size):
@@ -39,7 +46,14 @@ def accuracy(network: nn.Module, x: torch.Tensor, y: torch.Tensor, batch_size: i
     return float(right) / len(y)
 
 
-def gem_step(network: nn.Module, opt: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor, memories: list, margin: float = 0.5) -> None:
+def gem_step(
+    network: nn.Module,
+    opt: torch.optim.Optimizer,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    memories: list,
+    margin: float = 0.5,
+) -> None:
     """One GEM step as it is often written: a backward pass a memory, then everything about the projection on float64 copies."""
     parameters, rows = list(network.parameters()), []
     for old_x, old_y in memories:
@@ -63,6 +77,8 @@ def fisher(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.T
     parameters = list(network.parameters())
     total = [torch.zeros_like(p) for p in parameters]
     for one, label in zip(x, y):
-        for t, g in zip(total, torch.autograd.grad(F.cross_entropy(network(one[None]), label[None]), parameters)):
+        for t, g in zip(
+            total, torch.autograd.grad(F.cross_entropy(network(one[None]), label[None]), parameters)
+        ):
             t += g**2
     return [t / len(y) for t in total]

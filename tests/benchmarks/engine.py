@@ -49,7 +49,9 @@ def a_resnet(channels_last: bool = True, head: Head = HEAD) -> Backbone:
     return ResNet((3, 32, 32), head, width=16, channels_last=channels_last)
 
 
-def lock_step(split: Split, candidates: int, folder: Path, build: Callable[[], Backbone] = an_mlp, **settings) -> None:
+def lock_step(
+    split: Split, candidates: int, folder: Path, build: Callable[[], Backbone] = an_mlp, **settings
+) -> None:
     """Train so many finetune candidates on one task, through Lightning."""
     training = toys.one_epoch(**settings)
     learner = Finetune(build, HEAD, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])

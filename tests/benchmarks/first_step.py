@@ -13,4 +13,7 @@ class FirstStep(pl.Callback):
     def on_train_batch_start(self, *_: object) -> None:
         if not FirstStep.said:
             FirstStep.said = True
-            print(f"first step after {time.time() - float(os.environ['CL_LIGHTNING_BEGAN']):.2f} s", file=sys.stderr)
+            print(
+                f"first step after {time.time() - float(os.environ['CL_LIGHTNING_BEGAN']):.2f} s",
+                file=sys.stderr,
+            )

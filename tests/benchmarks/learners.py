@@ -51,7 +51,9 @@ def finetune() -> Learner:
 
 def gem_sides(n: int, **options: Any) -> tuple[Callable[[], None], Callable[[], None]]:
     split, learner = examples(n), with_memories(GEM, memories=MEMORIES, **options)
-    memories = [(old.x[-MEMORIES:], old.y[-MEMORIES:]) for old in (examples(300, seed=i + 1) for i in range(PAST))]
+    memories = [
+        (old.x[-MEMORIES:], old.y[-MEMORIES:]) for old in (examples(300, seed=i + 1) for i in range(PAST))
+    ]
 
     def loop() -> None:
         network = bare.mlp()
@@ -62,7 +64,9 @@ def gem_sides(n: int, **options: Any) -> tuple[Callable[[], None], Callable[[], 
     return partial(single_pass, learner, split), loop
 
 
-def against_finetune(n: int, cls: type[Learner], **options: Any) -> tuple[Callable[[], None], Callable[[], None]]:
+def against_finetune(
+    n: int, cls: type[Learner], **options: Any
+) -> tuple[Callable[[], None], Callable[[], None]]:
     split = examples(n)
     return partial(single_pass, with_memories(cls, **options), split), partial(single_pass, finetune(), split)
 

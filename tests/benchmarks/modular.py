@@ -24,7 +24,9 @@ from tests.benchmarks.engine import HEAD, NO_STREAM, examples
 
 SHAPE = (3, 32, 32)
 
-SHARED = 7 / 12  # of past tasks that brought no modules but a head: the published memory of S_long is that of 42 networks for 100 tasks
+SHARED = (
+    7 / 12
+)  # of past tasks that brought no modules but a head: the published memory of S_long is that of 42 networks for 100 tasks
 
 
 def searching(past: int, n_train: int, n_val: int) -> Callable[[], list[float]]:

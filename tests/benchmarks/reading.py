@@ -30,7 +30,10 @@ def seconds_to_decode(folder: Path, images: int) -> float:
         for image in arrays[f"{split}_x"][:, 0].numpy().astype(np.uint8):
             Image.fromarray(image).save(file := io.BytesIO(), "png")
             rows.append({"bytes": file.getvalue(), "path": None})
-        pq.write_table(pa.table({"image": rows, "label": arrays[f"{split}_y"].tolist()}), folder / "digits" / f"{split}.parquet")
+        pq.write_table(
+            pa.table({"image": rows, "label": arrays[f"{split}_y"].tolist()}),
+            folder / "digits" / f"{split}.parquet",
+        )
     source = ParquetImages("digits", "none", "main", "image", "label", tuple("0123456789"), root=str(folder))
     began = time.process_time()
     source.decode()

@@ -36,7 +36,10 @@ def clocked(function: Callable) -> Callable:
 
 
 if __name__ == "__main__":
-    for cls, names in ((Store, ("save", "save_tensors", "load", "saved", "tensors", "drop")), (Lease, ("watch", "end"))):
+    for cls, names in (
+        (Store, ("save", "save_tensors", "load", "saved", "tensors", "drop")),
+        (Lease, ("watch", "end")),
+    ):
         for name in names:
             setattr(cls, name, clocked(getattr(cls, name)))
     copies.copies_in, lease.check_saved = clocked(copies.copies_in), clocked(lease.check_saved)

@@ -26,7 +26,13 @@ from cl_lightning.randomness import rng
 SIDE, WIDTH = 32, 16
 LEARNABLE = (0.60, 0.95)  # accuracy at 4000 images
 RELATED, UNRELATED = 0.10, 0.03  # a frozen trunk gains at least, at most
-PAIRS = (("cifar10", "cifar10"), ("cifar10", "mnist"), ("cifar10", "dtd"), ("cifar10", "fashion_mnist"), ("cifar10", "svhn"))
+PAIRS = (
+    ("cifar10", "cifar10"),
+    ("cifar10", "mnist"),
+    ("cifar10", "dtd"),
+    ("cifar10", "fashion_mnist"),
+    ("cifar10", "svhn"),
+)
 
 
 @dataclass
@@ -52,8 +58,15 @@ def examples(name: str, n: int, classes: int | None = None, shift: int = 0, seed
     sizes = {"train": (n + val) * every // classes, "test": 2000 * min(every // classes, 2)}
     drawn = instantiate(config, **sizes, seed=seed).decode()
     number = torch.full((every,), -1)
-    number[torch.randperm(every, generator=rng("classes"))[:classes] if classes < every else torch.arange(every)] = torch.arange(classes)
-    x, y, test_x, test_y = fit(drawn["train_x"]), number[drawn["train_y"]], fit(drawn["test_x"]), number[drawn["test_y"]]
+    number[
+        torch.randperm(every, generator=rng("classes"))[:classes] if classes < every else torch.arange(every)
+    ] = torch.arange(classes)
+    x, y, test_x, test_y = (
+        fit(drawn["train_x"]),
+        number[drawn["train_y"]],
+        fit(drawn["test_x"]),
+        number[drawn["test_y"]],
+    )
     x, y, test_x, test_y = x[y >= 0], y[y >= 0], test_x[test_y >= 0], test_y[test_y >= 0]
     mean, std = x[:n].mean((0, 2, 3), keepdim=True), x[:n].std((0, 2, 3), keepdim=True).clamp_min(1e-3)
     x, test_x = (((part - mean) / std).contiguous(memory_format=torch.channels_last) for part in (x, test_x))
@@ -77,7 +90,12 @@ def train(task: Examples, epochs: int, patience: int, batch_size: int = 32) -> t
     """A network as it was after its best validation epoch, and its test accuracy."""
     torch.manual_seed(0)
     net, (x, y), generator = network(task.classes), task.train, rng("order")
-    optimizer, best, best_epoch, state = torch.optim.Adam(net.parameters(), 1e-3, fused=True), -1.0, 0, net.state_dict()
+    optimizer, best, best_epoch, state = (
+        torch.optim.Adam(net.parameters(), 1e-3, fused=True),
+        -1.0,
+        0,
+        net.state_dict(),
+    )
     for epoch in range(epochs):
         for rows in torch.randperm(len(x), generator=generator).split(batch_size):
             optimizer.zero_grad()
@@ -85,7 +103,11 @@ def train(task: Examples, epochs: int, patience: int, batch_size: int = 32) -> t
             optimizer.step()
         score = accuracy(net, *task.val)
         if score > best:
-            best, best_epoch, state = score, epoch, {key: value.clone() for key, value in net.state_dict().items()}
+            best, best_epoch, state = (
+                score,
+                epoch,
+                {key: value.clone() for key, value in net.state_dict().items()},
+            )
         if epoch - best_epoch >= patience:
             break
     net.load_state_dict(state)
@@ -94,7 +116,9 @@ def train(task: Examples, epochs: int, patience: int, batch_size: int = 32) -> t
 
 def with_frozen_trunk(net: Backbone, task: Examples, epochs: int = 100) -> float:
     """Test accuracy of a new head on the trunk of ``net``."""
-    parts = {split: (features(net, part[0]), part[1]) for split, part in vars(task).items() if split != "classes"}
+    parts = {
+        split: (features(net, part[0]), part[1]) for split, part in vars(task).items() if split != "classes"
+    }
     torch.manual_seed(0)
     head, generator, best, test = nn.Linear(WIDTH, task.classes), rng("order"), -1.0, 0.0
     optimizer, (x, y) = torch.optim.Adam(head.parameters(), 1e-2), parts["train"]
@@ -135,9 +159,24 @@ def learnable(name: str, epochs: int = 12) -> tuple[Backbone, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(sources()), default=list(sources()), metavar="NAME", help="these sets alone")
-    parser.add_argument("--skip", choices=["seconds", "accuracy", "transfer"], nargs="+", default=[], help="what not to measure")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=list(sources()),
+        default=list(sources()),
+        metavar="NAME",
+        help="these sets alone",
+    )
+    parser.add_argument(
+        "--skip",
+        choices=["seconds", "accuracy", "transfer"],
+        nargs="+",
+        default=[],
+        help="what not to measure",
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| set | seconds to draw | accuracy at 4000 |\n| --- | --- | --- |", flush=True)
@@ -151,7 +190,8 @@ def main() -> None:
         print(f"| {name} | {seconds} | {score} |", flush=True)
     if "transfer" not in options.skip:
         print(
-            "\n| trunk | 400 images of | from scratch | frozen trunk | gain | promised |\n| --- | --- | --- | --- | --- | --- |", flush=True
+            "\n| trunk | 400 images of | from scratch | frozen trunk | gain | promised |\n| --- | --- | --- | --- | --- | --- |",
+            flush=True,
         )
         for trunk, name in PAIRS:
             if {trunk, name} & set(options.only):

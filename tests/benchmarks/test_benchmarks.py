@@ -27,11 +27,20 @@ def test_every_row_is_measured_and_stands_on_the_page_about_speed(index: int) ->
     for row in rows:
         assert math.isfinite(row.measured)
         assert row.bf16 == ("bf16" in row.work)
-        assert f"\n| {row.work} | {'' if row.at_most is None else f'{row.at_most:g} {row.unit}'} |" in docs.page("speed")
+        assert (
+            f"\n| {row.work} | {'' if row.at_most is None else f'{row.at_most:g} {row.unit}'} |"
+            in docs.page("speed")
+        )
 
 
-def test_the_table_says_what_was_missed_and_what_this_processor_cannot_tell(tmp_path: Path, monkeypatch, capsys) -> None:
-    rows = [benchmark.Row("quick", 0.5, 1), benchmark.Row("slow", 2, 1), benchmark.Row("in bf16", 2, 1, bf16=True)]
+def test_the_table_says_what_was_missed_and_what_this_processor_cannot_tell(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    rows = [
+        benchmark.Row("quick", 0.5, 1),
+        benchmark.Row("slow", 2, 1),
+        benchmark.Row("in bf16", 2, 1, bf16=True),
+    ]
     monkeypatch.setattr(benchmark, "all_rows", lambda effort: [iter(rows)])
     ends = {}
     for precision in ("32", "bf16-mixed"):
@@ -50,7 +59,10 @@ def test_both_sides_train_the_same_network() -> None:
     from cl_lightning.backbones import MLP
     from tests.benchmarks.engine import HEAD
 
-    count = [sum(p.numel() for p in network.parameters()) for network in (bare.mlp(), partial(MLP, (1, 28, 28), HEAD, (100, 100))())]
+    count = [
+        sum(p.numel() for p in network.parameters())
+        for network in (bare.mlp(), partial(MLP, (1, 28, 28), HEAD, (100, 100))())
+    ]
     assert count == [89_610, 89_610]
 
 
@@ -63,7 +75,11 @@ def test_the_bare_loop_learns() -> None:
 def test_our_side_takes_as_many_mini_batches(tmp_path: Path, monkeypatch) -> None:
     taken = []
     original = training.train_batch
-    monkeypatch.setattr(training, "train_batch", lambda learner, run, *args: (taken.append(len(run.active)), original(learner, run, *args)))
+    monkeypatch.setattr(
+        training,
+        "train_batch",
+        lambda learner, run, *args: (taken.append(len(run.active)), original(learner, run, *args)),
+    )
     lock_step(examples(100), 8, tmp_path, max_epochs=2, batch_size=10)
     assert taken == [8] * 20
 

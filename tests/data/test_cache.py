@@ -32,7 +32,10 @@ class Counted:
 
 def test_a_second_opening_decodes_nothing_and_gives_the_same(tmp_path: Path) -> None:
     source = Counted(tmp_path / "log")
-    first, second = open_images("toy", source, tmp_path / "cache"), open_images("toy", source, tmp_path / "cache")
+    first, second = (
+        open_images("toy", source, tmp_path / "cache"),
+        open_images("toy", source, tmp_path / "cache"),
+    )
     assert (tmp_path / "log").read_text() == "decoded\n"
     assert torch.equal(first.train.x, second.train.x)
     assert first.digest == second.digest
@@ -47,7 +50,12 @@ def test_another_identity_is_another_entry(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_is_not_taken_for_data(tmp_path: Path) -> None:
     source = Counted(tmp_path / "log")
-    place = next(p for p in [open_images("toy", source, tmp_path / "cache")] for p in (tmp_path / "cache").iterdir() if p.is_dir())
+    place = next(
+        p
+        for p in [open_images("toy", source, tmp_path / "cache")]
+        for p in (tmp_path / "cache").iterdir()
+        if p.is_dir()
+    )
     (place / "meta.json").rename(place / "gone")  # as if it had been killed before the end
     assert open_images("toy", source, tmp_path / "cache").train.x.max() == 7
     assert (tmp_path / "log").read_text() == "decoded\n" * 2
@@ -59,7 +67,10 @@ def test_writing_to_the_images_does_not_reach_the_disk(tmp_path: Path) -> None:
     assert open_images("toy", source, tmp_path).train.x.max() == 7
 
 
-@pytest.mark.parametrize("damage", [lambda content: content[:-3], lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda content: content[:-3], lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]],
+)
 def test_a_damaged_entry_is_made_again(damage, tmp_path: Path) -> None:
     source = Counted(tmp_path / "log")
     open_images("toy", source, tmp_path / "cache")
@@ -76,7 +87,9 @@ def entry_of(cache: Path) -> Path:
 def test_opening_again_reads_no_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Counted(tmp_path / "log")
     open_images("toy", source, tmp_path / "cache")
-    monkeypatch.setattr("cl_lightning.data.sources.cache.zlib.crc32", lambda _: pytest.fail("bytes were compared"))
+    monkeypatch.setattr(
+        "cl_lightning.data.sources.cache.zlib.crc32", lambda _: pytest.fail("bytes were compared")
+    )
     assert open_images("toy", source, tmp_path / "cache").train.x.max() == 7
 
 
@@ -107,7 +120,10 @@ class Uneven(Counted):
         self.side = side
 
     def decode(self) -> dict:
-        x = [torch.full((3, height, width), 9, dtype=torch.uint8) for height, width in ((40, 60), (50, 41), (32, 32), (33, 90))]
+        x = [
+            torch.full((3, height, width), 9, dtype=torch.uint8)
+            for height, width in ((40, 60), (50, 41), (32, 32), (33, 90))
+        ]
         return super().decode() | {"train_x": x, "test_x": x}
 
 

@@ -23,7 +23,10 @@ MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 SIZES = {
     "mnist": (MNIST_TRAIN, MNIST_TEST),
     "fashion_mnist": ([6000] * 10, [1000] * 10),
-    "svhn": ([4659, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4948], [1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595]),
+    "svhn": (
+        [4659, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4948],
+        [1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595],
+    ),
     "cifar10": ([5000] * 10, [1000] * 10),
     "cifar100": ([500] * 100, [100] * 100),
     "dtd": ([80] * 47, [40] * 47),
@@ -80,8 +83,12 @@ def test_sizes_are_totals_and_classes_have_equal_parts(name: str) -> None:
     assert (s.head.mode, s.head.outputs) == ("domain", 10)
 
 
-@pytest.mark.parametrize(("name", "first", "last"), [("minus", 0, 5), ("plus", 0, 5), ("in", 0, 5), ("out", 0, 5)])
-def test_the_last_task_has_the_source_and_the_test_images_of_the_first(name: str, first: int, last: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "first", "last"), [("minus", 0, 5), ("plus", 0, 5), ("in", 0, 5), ("out", 0, 5)]
+)
+def test_the_last_task_has_the_source_and_the_test_images_of_the_first(
+    name: str, first: int, last: int
+) -> None:
     one, other = made(name).recipe(first), made(name).recipe(last)
     assert one.images is other.images
     if name == "in":  # of digits with more than 1000 test images each task draws its own thousand
@@ -99,7 +106,10 @@ def test_labels_of_s_out_go_up_by_one() -> None:
 
 def test_labels_in_another_order_are_in_another_order() -> None:
     for seed in range(20):
-        tasks = [{"source": "mnist", "classes": [3, 5], "n_train": 2}, {"source": "mnist", "like": 0, "labels": "permute", "n_train": 2}]
+        tasks = [
+            {"source": "mnist", "classes": [3, 5], "n_train": 2},
+            {"source": "mnist", "like": 0, "labels": "permute", "n_train": 2},
+        ]
         s = made("minus", seed, tasks=tasks)
         assert s.recipe(1).classes == s.recipe(0).classes[::-1]
 
@@ -130,21 +140,30 @@ def test_validation_images_are_never_trained_on_by_any_task() -> None:
 
 
 def test_large_tasks_become_rarer_by_thirds() -> None:
-    large = torch.tensor([[task["n_train"] > 25 for task in made("long", seed).describe()] for seed in range(6)]).float()
+    large = torch.tensor(
+        [[task["n_train"] > 25 for task in made("long", seed).describe()] for seed in range(6)]
+    ).float()
     assert large[:, :33].mean() == pytest.approx(0.5, abs=0.12)  # of 198 draws
     assert large[:, 33:66].mean() == pytest.approx(0.25, abs=0.11)
     assert large[:, 66:].sum() == 0
 
 
 def test_sizes_of_s_long_are_the_published_ones_whatever_is_drawn() -> None:
-    sizes = {(task["source"], task["n_train"], task["n_val"]) for seed in range(2) for task in made("long", seed).describe()}
+    sizes = {
+        (task["source"], task["n_train"], task["n_val"])
+        for seed in range(2)
+        for task in made("long", seed).describe()
+    }
     small = {(name, 25, 15) for name in SIZES if name != "dtd"}
     large = {(name, 5000, 2500) for name in SIZES if name not in ("dtd", "cifar100")}
     assert sizes == small | large | {("cifar100", 2250, 250)}
 
 
 def test_what_a_source_has_at_most_is_a_maximum() -> None:
-    sizes = {(task["source"] == "cifar100", task["n_train"], task["n_val"]) for task in made("long", large=[500, 300], tasks=40).describe()}
+    sizes = {
+        (task["source"] == "cifar100", task["n_train"], task["n_val"])
+        for task in made("long", large=[500, 300], tasks=40).describe()
+    }
     assert sizes == {(False, 500, 300), (True, 500, 250), (False, 25, 15), (True, 25, 15)}
 
 
@@ -153,7 +172,11 @@ def test_what_a_source_has_at_most_is_a_maximum() -> None:
     [
         ("long", {"classes_per_task": 10}, r"25 examples .* 10 classes \(n_train of stream\.small\)"),
         ("long", {"large": [50_000, 5]}, r"Lower n_train of stream\.large, or set"),
-        ("minus", {"tasks": [{"source": "cifar10", "n_train": 60_000}]}, r"Lower stream\.tasks\[0\]\.n_train, or set"),
+        (
+            "minus",
+            {"tasks": [{"source": "cifar10", "n_train": 60_000}]},
+            r"Lower stream\.tasks\[0\]\.n_train, or set",
+        ),
     ],
 )
 def test_sizes_that_cannot_be_had_are_called_by_the_users_names(name: str, options: dict, says: str) -> None:
@@ -183,9 +206,17 @@ def test_the_printed_instance_has_the_test_sizes_of_its_rules() -> None:
     described = made("long_published").describe()
     assert len(described) == 100
     for number, task in enumerate(described, start=1):
-        assert task["n_test"] == PRINTED_MNIST.get(number, 500 if task["source"] == "cifar100" else 5000), number
+        assert task["n_test"] == PRINTED_MNIST.get(number, 500 if task["source"] == "cifar100" else 5000), (
+            number
+        )
         assert len(set(task["classes"])) == 5
-    assert Counter(task["source"] for task in described) == {"cifar100": 24, "svhn": 22, "mnist": 21, "cifar10": 18, "fashion_mnist": 15}
+    assert Counter(task["source"] for task in described) == {
+        "cifar100": 24,
+        "svhn": 22,
+        "mnist": 21,
+        "cifar10": 18,
+        "fashion_mnist": 15,
+    }
     large = [number for number, task in enumerate(described, start=1) if task["n_train"] > 25]
     assert large == [3, 6, 11, 12, 17, 18, 19, 20, 22, 24, 26, 29, 30, 32, 33, 38, 49, 56, 60]
     assert sorted(described[18]["classes"]) == sorted(described[19]["classes"]) != described[18]["classes"]

@@ -25,11 +25,15 @@ def own(tmp_path: Path) -> list[str]:
             place = tmp_path / "data" / "usps" / split / str(digit)
             place.mkdir(parents=True)
             for image in range(count):
-                Image.fromarray(np.full((4, 4), 20 * digit + 3 * image + (split == "test"), dtype=np.uint8)).save(place / f"{image}.png")
+                Image.fromarray(
+                    np.full((4, 4), 20 * digit + 3 * image + (split == "test"), dtype=np.uint8)
+                ).save(place / f"{image}.png")
     return ["data=real", f"data.root={tmp_path / 'data'}", f"cache={tmp_path / 'cache'}"]
 
 
-def test_list_tells_what_there_is_and_decodes_nothing(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+def test_list_tells_what_there_is_and_decodes_nothing(
+    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
+) -> None:
     monkeypatch.setattr(ParquetImages, "decode", lambda _: pytest.fail("something was decoded"))
     assert main(["list", *own]) == 0
     rows = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
@@ -38,7 +42,9 @@ def test_list_tells_what_there_is_and_decodes_nothing(own: list[str], tmp_path: 
     assert "no Hub repository is known" in rows["devanagari"]
 
 
-def test_list_without_a_choice_shows_stand_ins_and_real_sets(own: list[str], capsys: pytest.CaptureFixture, monkeypatch) -> None:
+def test_list_without_a_choice_shows_stand_ins_and_real_sets(
+    own: list[str], capsys: pytest.CaptureFixture, monkeypatch
+) -> None:
     monkeypatch.delenv("CL_LIGHTNING_DATA", raising=False)
     assert main(["list", "mnist", own[2]]) == 0
     said = capsys.readouterr().out
@@ -60,7 +66,9 @@ def test_list_goes_on_behind_a_source_that_is_broken(own: list[str], capsys: pyt
     assert "fruits20" in said
 
 
-def test_show_draws_twelve_images_of_every_class(own: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+def test_show_draws_twelve_images_of_every_class(
+    own: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["show", "mnist", *SMALL, own[2]]) == 0
     assert capsys.readouterr().out == "written: mnist.png\n"
@@ -76,10 +84,16 @@ def test_more_than_twenty_classes_take_more_pages(tmp_path: Path) -> None:
              **{f"{split}_y": np.arange(45) for split in ("train", "test")})  # fmt: skip
     many = f"+data.sources.many={{_target_: cl_lightning.data.sources.Arrays, file: {tmp_path / 'many.npz'}}}"
     assert main(["show", "many", many, f"cache={tmp_path}", "--out", str(tmp_path / "sheet.png")]) == 0
-    assert sorted(path.name for path in tmp_path.glob("sheet*.png")) == ["sheet-2.png", "sheet-3.png", "sheet.png"]
+    assert sorted(path.name for path in tmp_path.glob("sheet*.png")) == [
+        "sheet-2.png",
+        "sheet-3.png",
+        "sheet.png",
+    ]
 
 
-def test_show_of_several_draws_a_row_of_each(own: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+def test_show_of_several_draws_a_row_of_each(
+    own: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["show", "mnist", "fruits_360", "svhn", own[2]]) == 0
     assert capsys.readouterr().out == "written: sheet.png\n"
@@ -99,7 +113,9 @@ def test_show_of_several_draws_the_same_sheet_whatever_is_cached(own: list[str],
     assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
 
 
-def test_show_all_draws_what_is_here_and_says_what_is_not(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_show_all_draws_what_is_here_and_says_what_is_not(
+    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     assert main(["show", "all", *own, "--out", str(tmp_path / "all.png")]) == 0
     said = capsys.readouterr().out.splitlines()
     assert "svhn: not on this machine (Hub: ufldl-stanford/svhn@main)" in said
@@ -120,12 +136,16 @@ def test_check_counts_and_compares(own: list[str], tmp_path: Path, capsys: pytes
         (tmp_path / "data" / "usps" / "train" / "3" / copy).write_bytes((twin / "1.png").read_bytes())
     assert main(["check", "usps", *own]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("usps: ok\n  20 train and 12 test images of 10 classes, 1x4x4; a class has 2 to 2 train, 1 to 3 test\n")
+    assert said.startswith(
+        "usps: ok\n  20 train and 12 test images of 10 classes, 1x4x4; a class has 2 to 2 train, 1 to 3 test\n"
+    )
     assert "20 train images; a set of this name should have 7291" in said
     assert "1 test images are also in train, 1 train images are copies" in said
 
 
-def test_check_without_names_leaves_out_what_is_not_here(own: list[str], capsys: pytest.CaptureFixture) -> None:
+def test_check_without_names_leaves_out_what_is_not_here(
+    own: list[str], capsys: pytest.CaptureFixture
+) -> None:
     assert main(["check", *own]) == 0
     said = capsys.readouterr().out
     assert "usps: ok" in said
@@ -146,7 +166,9 @@ def test_check_finds_an_empty_class(own: list[str], tmp_path: Path, capsys: pyte
     assert "usps: WRONG. no test images of 7" in capsys.readouterr().out
 
 
-def test_check_finds_damage_in_the_cache(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_check_finds_damage_in_the_cache(
+    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     assert main(["check", "usps", *own]) == 0
     file = next((tmp_path / "cache").glob("usps-*/train_x.npy"))
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
@@ -154,7 +176,9 @@ def test_check_finds_damage_in_the_cache(own: list[str], tmp_path: Path, capsys:
     assert "is damaged: train_x changed since they were written. Delete it" in capsys.readouterr().out
 
 
-def test_check_tells_of_a_count_that_a_generator_or_the_hub_should_have_met(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_check_tells_of_a_count_that_a_generator_or_the_hub_should_have_met(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     from cl_lightning.data.sources.check import check_source
 
     class Short:
@@ -170,7 +194,9 @@ def test_check_tells_of_a_count_that_a_generator_or_the_hub_should_have_met(tmp_
             return {"train_x": x, "train_y": y, "test_x": x, "test_y": y}
 
     open_images("short", Short(), tmp_path)
-    assert check_source("short", Short(), tmp_path).wrong == ["2 train images; a set of this name should have 3"]
+    assert check_source("short", Short(), tmp_path).wrong == [
+        "2 train images; a set of this name should have 3"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -179,13 +205,25 @@ def test_check_tells_of_a_count_that_a_generator_or_the_hub_should_have_met(tmp_
         (["list", "mnst"], "no source 'mnst' here. Did you mean mnist"),
         (["show"], "show draws nothing without a name"),
         (["show", "mnist", "usps", "data=synthetic"], "no source 'usps' here"),
-        (["show", "mnist", "svhn", "data=real", "data.root=null"], "The images of 'mnist' are not on this machine"),
+        (
+            ["show", "mnist", "svhn", "data=real", "data.root=null"],
+            "The images of 'mnist' are not on this machine",
+        ),
         (["show", "all", "data=real", "data.root=/nowhere"], "no source is. Set CL_LIGHTNING_DATA"),
-        (["check", "svhn", "data=real", "data.root=null"], "svhn: WRONG. The images of 'svhn' are not on this machine"),
+        (
+            ["check", "svhn", "data=real", "data.root=null"],
+            "svhn: WRONG. The images of 'svhn' are not on this machine",
+        ),
         (["check", "dtd10", "data=real", "data.root=/nowhere"], "no repository of the Hub is known"),
         (["list", "data=nope"], "data=nope is not there"),
-        (["list", "data=real", "data.sources.mnist.side=0"], "data.sources.mnist.side=0 must be a whole number of at least 1"),
-        (["list", "data=real", "data.sources.mnist.splits={train: 3}"], "must be a mapping of train and test to lists of names"),
+        (
+            ["list", "data=real", "data.sources.mnist.side=0"],
+            "data.sources.mnist.side=0 must be a whole number of at least 1",
+        ),
+        (
+            ["list", "data=real", "data.sources.mnist.splits={train: 3}"],
+            "must be a mapping of train and test to lists of names",
+        ),
         (["draw"], "The command line cannot be read"),
         ([], "The command line cannot be read"),
         (["list", "--bogus"], "The command line cannot be read"),
@@ -202,5 +240,9 @@ def test_what_cannot_work_is_a_sentence_and_exit_code_2(
 
 
 def test_help_explains_the_commands_as_a_real_process() -> None:
-    result = subprocess.run([sys.executable, "-m", "cl_lightning.data", "--help"], capture_output=True, text=True, check=True)
-    assert all(word in result.stdout for word in ("list", "show NAME", "check [NAME ...]", "data=real", "--out"))
+    result = subprocess.run(
+        [sys.executable, "-m", "cl_lightning.data", "--help"], capture_output=True, text=True, check=True
+    )
+    assert all(
+        word in result.stdout for word in ("list", "show NAME", "check [NAME ...]", "data=real", "--out")
+    )

@@ -96,7 +96,9 @@ def test_shifted_labels_are_one_higher_and_permuted_ones_a_permutation() -> None
 def test_what_a_source_cannot_fill_is_taken_whole_and_reported() -> None:
     small = numbered(50, 7)
     tasks = [{"source": "cifar10", "classes": 5, "n_train": 500, "n_val": 250}]
-    with pytest.raises(Refusal, match=r"100 examples of class \d .* but 30 are there.*stream\.on_shortage=shrink"):
+    with pytest.raises(
+        Refusal, match=r"100 examples of class \d .* but 30 are there.*stream\.on_shortage=shrink"
+    ):
         sequence({"cifar10": small}, 0, tasks, held_out=HELD_OUT).recipe(0)
     described = sequence({"cifar10": small}, 0, tasks, held_out=HELD_OUT, on_shortage="shrink").describe()[0]
     assert (described["n_train"], described["n_val"], described["n_test"]) == (5 * 30, 5 * 20, 5 * 7)
@@ -105,7 +107,9 @@ def test_what_a_source_cannot_fill_is_taken_whole_and_reported() -> None:
 
 def test_the_test_cap_takes_what_there_is_of_each_class() -> None:
     y = torch.tensor([0] * 980 + [1] * 1135)
-    uneven = Images("mnist", ("0", "1"), CIFAR10.train, Pool(torch.zeros(len(y), 1, 1, 1, dtype=torch.uint8), y), "uneven")
+    uneven = Images(
+        "mnist", ("0", "1"), CIFAR10.train, Pool(torch.zeros(len(y), 1, 1, 1, dtype=torch.uint8), y), "uneven"
+    )
     s = sequence({"mnist": uneven}, 0, [{"source": "mnist", "n_train": 20}], test_per_class=1000)
     assert s.test(0).y.bincount().tolist() == [980, 1000]
 
@@ -118,7 +122,9 @@ def test_the_test_cap_takes_what_there_is_of_each_class() -> None:
     seed=st.integers(0, 5),
 )
 @settings(max_examples=60, deadline=None)
-def test_training_and_validation_never_meet_and_sizes_are_those_asked_for(n_train, n_val, balanced, held_out, seed) -> None:
+def test_training_and_validation_never_meet_and_sizes_are_those_asked_for(
+    n_train, n_val, balanced, held_out, seed
+) -> None:
     images, classes = toys.images(n=200), [2, 0, 3]
     sizes = Sizes(3 * n_train, 3 * n_val, 6, balanced, held_out=held_out if balanced else None)
     drawn = sizes.draw(images, classes, lambda purpose: (seed, purpose))
@@ -128,18 +134,24 @@ def test_training_and_validation_never_meet_and_sizes_are_those_asked_for(n_trai
 
 
 def test_a_total_that_classes_cannot_share_is_refused() -> None:
-    with pytest.raises(Refusal, match=r"401 examples cannot be shared equally by 10 classes \(stream\.tasks\[1\]\.n_train\)"):
+    with pytest.raises(
+        Refusal, match=r"401 examples cannot be shared equally by 10 classes \(stream\.tasks\[1\]\.n_train\)"
+    ):
         transfer(n_train=401).recipe(1)
 
 
 def test_unbalanced_draws_shrink_training_and_validation_alike() -> None:
-    drawn = Sizes(300, 100, 999, on_shortage="shrink").draw(toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose))
+    drawn = Sizes(300, 100, 999, on_shortage="shrink").draw(
+        toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose)
+    )
     assert (len(drawn.train), len(drawn.val), len(drawn.test)) == (150, 50, 100)
     assert drawn.asked == {"n_train": 300, "n_val": 100, "n_test": 999}
 
 
 def test_balanced_draws_shrink_training_and_validation_alike() -> None:
-    drawn = Sizes(400, 100, None, True, "shrink").draw(toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose))
+    drawn = Sizes(400, 100, None, True, "shrink").draw(
+        toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose)
+    )
     assert (len(drawn.train), len(drawn.val)) == (160, 40)
     assert drawn.asked == {"n_train": 400, "n_val": 100}
 
@@ -199,7 +211,15 @@ def test_sources_of_a_sequence_keep_their_proportions_under_the_cap_of_a_class()
 @pytest.mark.parametrize("balanced", [False, True])
 def test_the_share_is_drawn_with_the_seed_anew_for_each_task_and_grows_by_additions(balanced: bool) -> None:
     def rows(index: int = 0, **options: object) -> set[int]:
-        draws = {"seed": 0, "tasks": 2, "n_train": 20, "n_val": 0, "n_test": None, "balanced": balanced, "test_share": 0.1}
+        draws = {
+            "seed": 0,
+            "tasks": 2,
+            "n_train": 20,
+            "n_val": 0,
+            "n_test": None,
+            "balanced": balanced,
+            "test_share": 0.1,
+        }
         return set(permuted(uneven(), **{**draws, **options}).recipe(index).test.tolist())
 
     assert rows() == rows()
@@ -213,8 +233,12 @@ def test_a_share_of_one_is_all_and_no_share_leaves_draws_and_fingerprint_as_they
     whole, plain = a_split(test_share=1, balanced=balanced), a_split(balanced=balanced)
     for index in (0, 1):
         assert torch.equal(whole.recipe(index).test, plain.recipe(index).test)
-        assert torch.equal(a_split(test_share=0.1, balanced=balanced).recipe(index).train, plain.recipe(index).train)
-    assert "test_share" not in plain.made_of[1], "the fingerprint would be another than before there was a share"
+        assert torch.equal(
+            a_split(test_share=0.1, balanced=balanced).recipe(index).train, plain.recipe(index).train
+        )
+    assert "test_share" not in plain.made_of[1], (
+        "the fingerprint would be another than before there was a share"
+    )
     assert len({a_split(test_share=share).fingerprint for share in (None, 0.1, 0.2)}) == 3
 
 
@@ -227,9 +251,16 @@ RECIPES = {
     "permuted": lambda **o: permuted(**SINGLE, tasks=2, **o),
     "rotated": lambda **o: rotated(**SINGLE, tasks=2, **o),
     "split": lambda **o: split(**SINGLE, tasks=2, classes_per_task=2, head="single", **o),
-    "two_tasks": lambda **o: two_tasks(**{**SINGLE, "images": numbered(10, 40), "n_train": 10}, kind="DP10-10", **o),
+    "two_tasks": lambda **o: two_tasks(
+        **{**SINGLE, "images": numbered(10, 40), "n_train": 10}, kind="DP10-10", **o
+    ),
     "sequence": lambda n_test, **o: sequence(
-        {"uneven": uneven()}, 0, [{"source": "uneven", "n_test": n_test}], balanced=False, test_per_class=None, **o
+        {"uneven": uneven()},
+        0,
+        [{"source": "uneven", "n_test": n_test}],
+        balanced=False,
+        test_per_class=None,
+        **o,
     ),
     "long": lambda n_test, **o: long({"uneven": uneven()}, 0, 2, **OF_LONG, **o),
 }
@@ -237,12 +268,19 @@ RECIPES = {
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_knows_the_share_and_refuses_it_beside_a_number(recipe: str) -> None:
-    make, declared = RECIPES[recipe], {each.__name__: each for each in (permuted, rotated, split, two_tasks, sequence, long)}[recipe]
-    some, every = (make(n_test=None, test_share=share).recipe(1 if recipe != "sequence" else 0) for share in (0.5, None))
+    make, declared = (
+        RECIPES[recipe],
+        {each.__name__: each for each in (permuted, rotated, split, two_tasks, sequence, long)}[recipe],
+    )
+    some, every = (
+        make(n_test=None, test_share=share).recipe(1 if recipe != "sequence" else 0) for share in (0.5, None)
+    )
     assert abs(len(some.test) - len(every.test) / 2) <= 2
     for share in (0, 1.5, -0.1):
         with pytest.raises(Refusal, match="must be a number above 0 and at most 1, or null"):
             check_value(declared, "test_share", share, "stream.test_share")
     if recipe != "long":  # whose tasks name no number
-        with pytest.raises(Refusal, match=r"n_test=8 is a number .* stream\.test_share=0\.5 .* Set one of them to null"):
+        with pytest.raises(
+            Refusal, match=r"n_test=8 is a number .* stream\.test_share=0\.5 .* Set one of them to null"
+        ):
             make(n_test=8, test_share=0.5)

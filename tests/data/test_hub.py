@@ -24,7 +24,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     features = datasets.Features(img=datasets.Image(), kind=datasets.ClassLabel(names=["x", "y"]))
     for split, count in (("train", 6), ("test", 4)):
-        rows = {"img": [np.full((5, 5), i, dtype=np.uint8) for i in range(count)], "kind": [i % 2 for i in range(count)]}
+        rows = {
+            "img": [np.full((5, 5), i, dtype=np.uint8) for i in range(count)],
+            "kind": [i % 2 for i in range(count)],
+        }
         place = folder / "toy" / "data" / f"{split}-00000-of-00001.parquet"
         place.parent.mkdir(parents=True, exist_ok=True)
         datasets.Dataset.from_dict(rows, features=features).to_parquet(str(place))
@@ -118,10 +121,16 @@ GREY = np.zeros((5, 5), dtype=np.uint8)
     [
         ([GREY, b"\x89PNG no image", GREY], [0, 1, 0], "Image 1 of the train split of 'toy' cannot be read"),
         ([GREY, np.zeros((6, 5), dtype=np.uint8)], [0, 1], r"2 different shapes.*\(1, 5, 5\) to \(1, 6, 5\)"),
-        ([GREY, GREY], [0, 7], "Image 1 of the train split of 'toy' has the label 7, but there are classes 0 to 1"),
+        (
+            [GREY, GREY],
+            [0, 7],
+            "Image 1 of the train split of 'toy' has the label 7, but there are classes 0 to 1",
+        ),
     ],
 )
-def test_what_is_wrong_with_images_is_said_with_their_number(images: list, labels: list, says: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_images_is_said_with_their_number(
+    images: list, labels: list, says: str, tmp_path: Path
+) -> None:
     with pytest.raises(Refusal, match=says):
         open_images("toy", parquet(tmp_path, images, labels), tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*/meta.json"))
@@ -148,12 +157,17 @@ def test_of_several_columns_the_first_that_is_there_is_taken(toy: ParquetImages)
 
 
 def test_a_column_without_image_files_is_named_with_its_type(toy: ParquetImages) -> None:
-    with pytest.raises(Refusal, match=r"does not hold image files: it is int64. Set data\.sources\.toy\.image"):
+    with pytest.raises(
+        Refusal, match=r"does not hold image files: it is int64. Set data\.sources\.toy\.image"
+    ):
         replace(toy, image="kind").decode()
 
 
 def test_classes_in_another_order_than_in_the_files_are_refused(toy: ParquetImages) -> None:
-    with pytest.raises(Refusal, match=r"Class 0 of 'toy' is 'x' in its files, but data\.sources\.toy\.classes has it as number 1"):
+    with pytest.raises(
+        Refusal,
+        match=r"Class 0 of 'toy' is 'x' in its files, but data\.sources\.toy\.classes has it as number 1",
+    ):
         replace(toy, classes=("y", "x")).decode()
 
 
@@ -161,7 +175,9 @@ def test_classes_spelt_otherwise_than_in_the_files_are_taken(toy: ParquetImages)
     assert replace(toy, classes=("ex", "y")).decode()["train_y"].tolist() == [0, 1, 0, 1, 0, 1]
 
 
-def test_renamed_classes_are_not_taken_from_an_older_entry_of_the_cache(toy: ParquetImages, tmp_path: Path) -> None:
+def test_renamed_classes_are_not_taken_from_an_older_entry_of_the_cache(
+    toy: ParquetImages, tmp_path: Path
+) -> None:
     assert open_images("toy", toy, tmp_path).classes == ("x", "y")
     assert open_images("toy", replace(toy, classes=("ex", "y")), tmp_path).classes == ("ex", "y")
 
@@ -174,7 +190,9 @@ def test_splits_say_which_files_make_up_train_and_test(toy: ParquetImages) -> No
             replace(toy, splits={"train": [name], "test": ["test"]}).decode()
 
 
-def test_a_configuration_of_the_repository_is_a_sub_folder(toy: ParquetImages, root: Path, tmp_path: Path) -> None:
+def test_a_configuration_of_the_repository_is_a_sub_folder(
+    toy: ParquetImages, root: Path, tmp_path: Path
+) -> None:
     import shutil
 
     shutil.copytree(root / "toy" / "data", tmp_path / "toy" / "cropped")
@@ -199,10 +217,19 @@ def test_what_the_hub_is_asked_for(toy: ParquetImages, monkeypatch: pytest.Monke
         return datasets.Dataset.from_dict({"image": [GREY, GREY + 1], "label": [0, 1]}, features=names)
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    source = replace(toy, root=None, config="small", image="image", label="label", splits={"train": ["train", "extra"], "test": ["test"]})
+    source = replace(
+        toy,
+        root=None,
+        config="small",
+        image="image",
+        label="label",
+        splits={"train": ["train", "extra"], "test": ["test"]},
+    )
     arrays = source.decode()
     assert arrays["train_x"][:, 0, 0, 0].tolist() == arrays["test_y"].tolist() == [0, 1]
-    assert asked == [(("nobody/toy", "small"), {"revision": "main", "split": split}) for split in ("train+extra", "test")]
+    assert asked == [
+        (("nobody/toy", "small"), {"revision": "main", "split": split}) for split in ("train+extra", "test")
+    ]
     with pytest.raises(Refusal, match="Class 0 of 'toy' is 'x' in its files"):
         replace(source, classes=("y", "x")).decode()
 
@@ -211,5 +238,7 @@ def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
     source = parquet(tmp_path, [GREY], [0])
     file = next(tmp_path.glob("toy/data/train*"))
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(Refusal, match=r"(?s)parquet files of 'toy' cannot be read.*train-0\.parquet is damaged"):
+    with pytest.raises(
+        Refusal, match=r"(?s)parquet files of 'toy' cannot be read.*train-0\.parquet is damaged"
+    ):
         source.decode()

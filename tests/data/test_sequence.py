@@ -66,7 +66,10 @@ def test_a_task_may_permute_or_turn_its_pixels() -> None:
         ([{**A, "labels": "swap"}], "one of keep, shift, permute"),
         ([A, {**B, "like": 0}], "must be the number of an earlier task"),
         ([{**A, "colour": 2}], "needs images of three channels"),
-        ([{**A, "colour": 5}], r"stream\.tasks\[0\]\.colour=5 must be one of 0, 1, 2, or \[red, green, blue\], each 0 to 255, or null"),
+        (
+            [{**A, "colour": 5}],
+            r"stream\.tasks\[0\]\.colour=5 must be one of 0, 1, 2, or \[red, green, blue\], each 0 to 255, or null",
+        ),
         ([{**A, "colour": [0, 0, 256]}], "each 0 to 255"),
         ([{**A, "asked_by": "me"}], "asked_by is not a key here"),
         ([{**A, "n_test": 0}], r"n_test=0 must be a whole number of at least 1"),
@@ -104,7 +107,9 @@ def test_a_stand_in_gives_its_best_represented_classes_under_the_name_asked_for(
 
 
 def test_a_stand_in_with_fewer_classes_is_taken_whole() -> None:
-    sources = of_sources({"wanted": tuple("abcdefgh"), "small": None}, {"small": toys.images(classes=3)}, {"wanted": "small"})
+    sources = of_sources(
+        {"wanted": tuple("abcdefgh"), "small": None}, {"small": toys.images(classes=3)}, {"wanted": "small"}
+    )
     assert len(sources["wanted"].classes) == 3
 
 
@@ -171,7 +176,10 @@ def test_a_stream_of_ones_own_without_the_decorator_is_told_apart_by_its_example
 
     one, same, other = (replace(toys.stream(n_train=n), made_of=()) for n in (60, 60, 59))
     assert one.fingerprint == same.fingerprint != other.fingerprint
-    assert replace(one, make=lambda index: replace(same.make(index), permuted=False)).fingerprint == one.fingerprint, "the same examples"
+    assert (
+        replace(one, make=lambda index: replace(same.make(index), permuted=False)).fingerprint
+        == one.fingerprint
+    ), "the same examples"
 
 
 def test_sources_of_several_shapes_need_a_shape_to_be_brought_to() -> None:
@@ -181,19 +189,31 @@ def test_sources_of_several_shapes_need_a_shape_to_be_brought_to() -> None:
 
     one = SOURCES["one"]
     wide = replace(
-        one, name="wide", **{split: Pool(getattr(one, split).x.repeat(1, 3, 2, 2), getattr(one, split).y) for split in ("train", "test")}
+        one,
+        name="wide",
+        **{
+            split: Pool(getattr(one, split).x.repeat(1, 3, 2, 2), getattr(one, split).y)
+            for split in ("train", "test")
+        },
     )
     tasks = [A, {**A, "source": "wide", "permute": True}, {**A, "rotate": 45}]
-    with pytest.raises(Refusal, match=r"Images of wide are \(3, 12, 12\), those of the first task \(1, 6, 6\).*stream\.show\.shape"):
+    with pytest.raises(
+        Refusal,
+        match=r"Images of wide are \(3, 12, 12\), those of the first task \(1, 6, 6\).*stream\.show\.shape",
+    ):
         sequence({"one": one, "wide": wide}, 0, tasks)
     s = sequence({"one": one, "wide": wide}, 0, tasks, show=Show(shape=[3, 8, 8]))
     assert [s.task(index).train.x.shape[1:] for index in range(3)] == [(3, 8, 8)] * 3
 
 
 def test_a_stand_in_is_asked_for_by_the_names_of_what_it_replaces_and_by_no_others() -> None:
-    sources = of_sources({"wanted": ("d", "b", "z"), "big": None}, {"big": toys.images(classes=3)}, {"wanted": "big"})
+    sources = of_sources(
+        {"wanted": ("d", "b", "z"), "big": None}, {"big": toys.images(classes=3)}, {"wanted": "big"}
+    )
     assert [sources["wanted"].number(name) for name in ("d", "b", "z")] == [0, 1, 2]
-    small = of_sources({"wanted": ("x", "y", "z"), "small": None}, {"small": toys.images(classes=2)}, {"wanted": "small"})
+    small = of_sources(
+        {"wanted": ("x", "y", "z"), "small": None}, {"small": toys.images(classes=2)}, {"wanted": "small"}
+    )
     with pytest.raises(Refusal, match="small stands in for wanted with 2 classes: there is none for 'z'"):
         small["wanted"].number("z")
 

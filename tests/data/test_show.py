@@ -50,7 +50,9 @@ def test_padding_keeps_every_pixel_and_puts_black_around() -> None:
 def test_colours_become_their_luminance() -> None:
     colour = torch.randint(256, (3, 9, 9), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
     grey = formed(colour[None], (1, 9, 9), "scale")[0, 0]
-    expected = torch.from_numpy(__import__("numpy").array(Image.fromarray(colour.permute(1, 2, 0).numpy()).convert("L")))
+    expected = torch.from_numpy(
+        __import__("numpy").array(Image.fromarray(colour.permute(1, 2, 0).numpy()).convert("L"))
+    )
     assert (grey.int() - expected.int()).abs().max() <= 1
 
 
@@ -94,7 +96,9 @@ def test_what_images_are_normalised_by_is_counted_over_training_images_alone_a_c
     train, test = Pool(x, torch.arange(24) % 2), Pool(x[:10] // 2, torch.arange(10) % 2)
     source, sizes = Images("chance", ("a", "b"), train, test, "x"), {"n_train": 8, "n_val": 4, "n_test": None}
     for index in range(2):
-        s = split(source, seed=0, tasks=2, classes_per_task=1, head="single", show=Show(normalise=True), **sizes)
+        s = split(
+            source, seed=0, tasks=2, classes_per_task=1, head="single", show=Show(normalise=True), **sizes
+        )
         recipe = s.recipe(index)
         shown = [train.x[recipe.train] / 255, train.x[recipe.val] / 255, test.x[recipe.test] / 255]
         tested_first = s.test(index).x
@@ -119,7 +123,9 @@ def test_a_constant_channel_is_not_blown_up() -> None:
 
 @given(crop=st.integers(0, 3), flip=st.booleans(), seed=st.integers(0, 10))
 @settings(max_examples=30, deadline=None)
-def test_an_augmented_image_is_a_window_of_the_padded_one_perhaps_mirrored(crop: int, flip: bool, seed: int) -> None:
+def test_an_augmented_image_is_a_window_of_the_padded_one_perhaps_mirrored(
+    crop: int, flip: bool, seed: int
+) -> None:
     x = torch.rand(6, 2, 5, 4) + 1
     black = torch.tensor([[0.25, 0.5]])
     made = Show(flip=flip, crop=crop).augmented(x, black, rng(seed))
@@ -127,7 +133,9 @@ def test_an_augmented_image_is_a_window_of_the_padded_one_perhaps_mirrored(crop:
     wide[:, :, crop : crop + 5, crop : crop + 4] = x
     for image, around in zip(made, wide):
         windows = [around[:, i : i + 5, j : j + 4] for i in range(2 * crop + 1) for j in range(2 * crop + 1)]
-        mirrored = [around.flip(-1)[:, i : i + 5, j : j + 4] for i in range(2 * crop + 1) for j in range(2 * crop + 1)]
+        mirrored = [
+            around.flip(-1)[:, i : i + 5, j : j + 4] for i in range(2 * crop + 1) for j in range(2 * crop + 1)
+        ]
         assert any(torch.equal(image, window) for window in windows + mirrored * flip)
 
 
@@ -144,7 +152,12 @@ def augmented_block(s, step: int = 0) -> Block:
         data.prepare(task.train)
         data.replay(Blocks(task.train, (0, "task1", 0), 10, 2, 4, first=step), 0)
         block = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
-        block = Block([replace(batch, x=batch.x.clone(), y=batch.y.clone(), task=batch.task.clone()) for batch in block.batches])
+        block = Block(
+            [
+                replace(batch, x=batch.x.clone(), y=batch.y.clone(), task=batch.task.clone())
+                for batch in block.batches
+            ]
+        )
     return block
 
 
@@ -173,7 +186,10 @@ def shown(seed: int = 0, epochs: int = 3, grid=({"lr": 0.01}, {"lr": 0.02})) -> 
     """By candidate: the mini-batches of two tasks, of 6 times the same picture in 2 steps an epoch."""
     picture = torch.arange(36, dtype=torch.uint8).reshape(1, 1, 6, 6).expand(60, -1, -1, -1)
     pool = Pool(picture, torch.arange(60) % 2)
-    source, sizes = Images("picture", ("a", "b"), pool, pool, "1"), {"n_train": 12, "n_val": 2, "n_test": None}
+    source, sizes = (
+        Images("picture", ("a", "b"), pool, pool, "1"),
+        {"n_train": 12, "n_val": 2, "n_test": None},
+    )
     show = Show(flip=True, crop=2)
     s = split(source, seed=0, tasks=2, classes_per_task=1, head="single", show=show, **sizes)
     learner = SeesOnePicture(build=toys.builder(s), head=s.head, grid=grid, seed=seed)
@@ -206,7 +222,9 @@ def test_the_same_image_is_augmented_anew_at_each_place_of_each_step() -> None:
     picture = toys.images()
     same = replace(picture, train=Pool(picture.train.x[:1].expand(400, -1, -1, -1).clone(), picture.train.y))
     s = permuted(same, seed=0, tasks=3, n_train=60, n_val=40, n_test=None, show=Show(flip=True, crop=2))
-    batches = [batch.x for step in (0, 6) for batch in augmented_block(s, step).batches]  # of the first epoch, and of the second
+    batches = [
+        batch.x for step in (0, 6) for batch in augmented_block(s, step).batches
+    ]  # of the first epoch, and of the second
     assert all(len(x.flatten(1).unique(dim=0)) > 1 for x in batches)
     assert not any(torch.equal(a, b) for a, b in combinations(batches, 2))
 

@@ -34,7 +34,9 @@ class Noting(Finetune):
 
 @pytest.mark.parametrize("passes", [1, 2, 5])
 @pytest.mark.parametrize("batch_size", [10, 7])
-def test_each_example_comes_as_often_as_there_are_passes_first_in_stream_order(passes: int, batch_size: int) -> None:
+def test_each_example_comes_as_often_as_there_are_passes_first_in_stream_order(
+    passes: int, batch_size: int
+) -> None:
     s, learner = stream(), Noting(build=builder(stream()), head=stream().head)
     learn(learner, s, training(single_pass=True, max_epochs=passes, batch_size=batch_size))
     n = len(s.task(0).train)
@@ -70,7 +72,10 @@ class Twice(Finetune):
     needs = Needs(past_data=True)
 
     def learn(self, task):
-        yield Phase(self.candidates(task), train=Split.union([task.train, *(each.train for each in (*task.past, task))]))
+        yield Phase(
+            self.candidates(task),
+            train=Split.union([task.train, *(each.train for each in (*task.past, task))]),
+        )
 
 
 ASKS_MORE = [
@@ -84,23 +89,43 @@ ASKS_MORE = [
 @pytest.mark.parametrize(("cls", "says"), ASKS_MORE)
 def test_whoever_asks_for_more_is_told_that_there_is_one_pass(cls, says: str) -> None:
     with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.learn: {says}"):
-        learn(cls(build=builder(stream()), head=stream().head), stream(), training(single_pass=True, max_epochs=1))
+        learn(
+            cls(build=builder(stream()), head=stream().head),
+            stream(),
+            training(single_pass=True, max_epochs=1),
+        )
 
 
 def test_there_is_no_validation() -> None:
-    with pytest.raises(Refusal, match=r"has 40 validation examples.*Set n_val of the stream and its tasks to 0"):
-        learn(Finetune(build=builder(toys.stream()), head=toys.stream().head), toys.stream(), training(single_pass=True))
+    with pytest.raises(
+        Refusal, match=r"has 40 validation examples.*Set n_val of the stream and its tasks to 0"
+    ):
+        learn(
+            Finetune(build=builder(toys.stream()), head=toys.stream().head),
+            toys.stream(),
+            training(single_pass=True),
+        )
     with pytest.raises(Refusal, match=r"trainer\.patience=null"):
         training(single_pass=True, patience=10)
 
 
 def test_joint_training_may_see_the_pool_once() -> None:
-    learn(Joint(build=builder(stream()), head=stream().head, at="last_task"), stream(), training(single_pass=True, max_epochs=1))
+    learn(
+        Joint(build=builder(stream()), head=stream().head, at="last_task"),
+        stream(),
+        training(single_pass=True, max_epochs=1),
+    )
 
 
 @pytest.mark.parametrize(("learner", "verdict"), [("gem", "satisfied"), ("joint", "violated")])
 def test_the_card_counts_what_was_seen(learner: str, verdict: str, tmp_path: Path) -> None:
-    small = ("stream.tasks=3", "stream.n_train=100", "stream.n_test=50", "progress=false", "data.sources.mnist.train=2000")
+    small = (
+        "stream.tasks=3",
+        "stream.n_train=100",
+        "stream.n_test=50",
+        "progress=false",
+        "data.sources.mnist.train=2000",
+    )
     results = run(tmp_path, "+experiment=gem_permutations", f"learner={learner}", *small, small=False)
     finding = results["card"][-1]
     assert finding["rule"] == "single pass"
@@ -132,7 +157,9 @@ def test_another_programs_stream_is_replayed_row_by_row(suffix: str, tmp_path: P
     pixels = toys.images().train.x.flatten(1).float() / 255
     for task in range(2):
         assert torch.equal(s.task(task).train.x.flatten(1), pixels[order[task]][:, permutations[task]])
-        assert torch.equal(s.test(task).x.flatten(1), (toys.images().test.x.flatten(1).float() / 255)[:, permutations[task]])
+        assert torch.equal(
+            s.test(task).x.flatten(1), (toys.images().test.x.flatten(1).float() / 255)[:, permutations[task]]
+        )
 
 
 @pytest.mark.parametrize(
@@ -164,5 +191,7 @@ def test_another_content_under_the_same_name_is_another_run(tmp_path: Path) -> N
     seen = set()
     for angle in (10.0, 20.0, 10.0):
         np.save(tmp_path / "angles.npy", np.array([angle, 90.0]))
-        seen.add(fingerprint_of("stream=rotated", "stream.tasks=2", f"stream.angles={tmp_path / 'angles.npy'}"))
+        seen.add(
+            fingerprint_of("stream=rotated", "stream.tasks=2", f"stream.angles={tmp_path / 'angles.npy'}")
+        )
     assert len(seen) == 2

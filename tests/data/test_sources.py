@@ -43,8 +43,13 @@ def pets(tmp_path: Path) -> ImageFolder:
 # sizes
 
 
-@pytest.mark.parametrize(("width", "height", "scaled"), [(64, 40, (51, 32)), (40, 70, (32, 56)), (48, 48, (32, 32)), (10, 20, (32, 64))])
-def test_the_shorter_side_is_scaled_and_the_middle_cut_out(width: int, height: int, scaled: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("width", "height", "scaled"),
+    [(64, 40, (51, 32)), (40, 70, (32, 56)), (48, 48, (32, 32)), (10, 20, (32, 64))],
+)
+def test_the_shorter_side_is_scaled_and_the_middle_cut_out(
+    width: int, height: int, scaled: tuple[int, int]
+) -> None:
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
     whole = np.asarray(noise.resize(scaled, Image.Resampling.BICUBIC))
     left, top = round((scaled[0] - 32) / 2), round((scaled[1] - 32) / 2)
@@ -96,10 +101,19 @@ def test_another_image_is_another_identity(pets: ImageFolder) -> None:
             lambda place: (place / "train/cat").rename(place / "train/bird"),
             r"train.bird is the folder of no class.*cat, dog.*pets\.classes",
         ),
-        (lambda place: (place / "test").rename(place / "val"), r"test is not there. The test images of 'pets'"),
-        (lambda place: [f.unlink() for f in (place / "test").rglob("*.png")], r"test holds no images: none that ends in \.png"),
+        (
+            lambda place: (place / "test").rename(place / "val"),
+            r"test is not there. The test images of 'pets'",
+        ),
+        (
+            lambda place: [f.unlink() for f in (place / "test").rglob("*.png")],
+            r"test holds no images: none that ends in \.png",
+        ),
         (lambda place: (place / "test/dog/0.png").write_bytes(b"\x89PNG"), r"test.dog.0\.png cannot be read"),
-        (lambda place: picture(0, 6, 9).save(place / "test/dog/0.png"), r"2 different shapes.*\(1, 6, 9\)(?s:.*)pets\.side"),
+        (
+            lambda place: picture(0, 6, 9).save(place / "test/dog/0.png"),
+            r"2 different shapes.*\(1, 6, 9\)(?s:.*)pets\.side",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_named(fault: Any, says: str, pets: ImageFolder) -> None:
@@ -177,7 +191,9 @@ ENTRIES = sorted((Path(conf_dir()) / "data" / "sources").glob("*.yaml"))
 
 
 def entry_named(name: str, root: str | None = None) -> ParquetImages:
-    return resolve_target(configure("data=real", f"data.root={root or 'null'}").data.sources[name], f"data.sources.{name}")()
+    return resolve_target(
+        configure("data=real", f"data.root={root or 'null'}").data.sources[name], f"data.sources.{name}"
+    )()
 
 
 def test_every_entry_is_among_the_real_sources_under_its_own_name() -> None:
@@ -197,7 +213,8 @@ def test_an_entry_has_distinct_classes_a_licence_and_a_citation(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "classes"), [("cifar100", 100), ("dtd", 47), ("emnist", 62), ("fruits_360", 131), ("devanagari", 46), ("svhn", 10)]
+    ("name", "classes"),
+    [("cifar100", 100), ("dtd", 47), ("emnist", 62), ("fruits_360", 131), ("devanagari", 46), ("svhn", 10)],
 )
 def test_published_numbers_of_classes(name: str, classes: int) -> None:
     assert len(entry_named(name).classes) == classes
@@ -208,13 +225,18 @@ PARTS = ("kmnist", "notmnist", "devanagari", "emnist_letters")  # folders may ho
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [path.stem for path in ENTRIES])
-def test_a_local_set_loads_with_the_classes_of_its_entry_and_the_counts_of_its_card(name: str, cache_folder: str) -> None:
+def test_a_local_set_loads_with_the_classes_of_its_entry_and_the_counts_of_its_card(
+    name: str, cache_folder: str
+) -> None:
     card = Path(REAL_DATA) / name / "README.md"
     if not REAL_DATA or not card.is_file():
         pytest.skip(f"CL_LIGHTNING_DATA has no {name} with a data set card")
     source = entry_named(name, REAL_DATA)
     images = open_images(name, source, cache_folder)
-    told = {split["name"]: split["num_examples"] for split in yaml.safe_load(card.read_text().split("---")[1])["dataset_info"]["splits"]}
+    told = {
+        split["name"]: split["num_examples"]
+        for split in yaml.safe_load(card.read_text().split("---")[1])["dataset_info"]["splits"]
+    }
     assert {"train": len(images.train.y), "test": len(images.test.y)} == told
     assert name in PARTS or told == source.counts
     assert len(images.train.y.unique()) == len(images.test.y.unique()) == len(source.classes)

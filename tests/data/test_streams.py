@@ -17,7 +17,17 @@ IMAGES = toys.images(n=400, classes=8)
 
 def a_split(**options: object) -> Stream:
     return split(
-        IMAGES, **{"seed": 0, "tasks": 4, "classes_per_task": 2, "n_train": 30, "n_val": 10, "n_test": None, "head": "single", **options}
+        IMAGES,
+        **{
+            "seed": 0,
+            "tasks": 4,
+            "classes_per_task": 2,
+            "n_train": 30,
+            "n_val": 10,
+            "n_test": None,
+            "head": "single",
+            **options,
+        },
     )
 
 
@@ -104,7 +114,9 @@ def test_permutations_are_bijections_all_different_and_undo() -> None:
     ):
         restored = torch.empty_like(made.flatten(1))
         restored[:, recipe.pixels] = made.flatten(1)
-        assert torch.equal(restored.mul(255).round().to(torch.uint8).reshape(pool.x[rows].shape), pool.x[rows])
+        assert torch.equal(
+            restored.mul(255).round().to(torch.uint8).reshape(pool.x[rows].shape), pool.x[rows]
+        )
 
 
 def test_the_first_task_can_keep_its_pixels() -> None:
@@ -156,7 +168,17 @@ def test_a_class_without_images_is_refused_by_name(pool: str) -> None:
     y[y == 1] = 0
     with pytest.raises(Refusal, match=rf"Class 1 \(b\) of toy has no {pool}.* images.*stream\.class_order"):
         split(gap, seed=0, tasks=2, classes_per_task=2, n_train=50, n_val=0, n_test=None, head="single")
-    split(gap, seed=0, tasks=2, classes_per_task=1, n_train=50, n_val=0, n_test=None, head="single", class_order=[0, 2])
+    split(
+        gap,
+        seed=0,
+        tasks=2,
+        classes_per_task=1,
+        n_train=50,
+        n_val=0,
+        n_test=None,
+        head="single",
+        class_order=[0, 2],
+    )
 
 
 def rows(s: Stream, part: str) -> list[list[int]]:
@@ -186,7 +208,9 @@ def test_another_seed_draws_all_of_it_anew(what: str) -> None:
 
 
 def a_rotated(**options) -> Stream:
-    return rotated(toys.images(), seed=options.pop("seed", 0), tasks=4, n_train=30, n_val=10, n_test=None, **options)
+    return rotated(
+        toys.images(), seed=options.pop("seed", 0), tasks=4, n_train=30, n_val=10, n_test=None, **options
+    )
 
 
 def test_a_turned_image_is_pils() -> None:
@@ -221,11 +245,15 @@ def test_each_angle_is_drawn_from_its_own_part_of_the_range() -> None:
     for seed in range(20):
         turns = rotation_angles(a_rotated(seed=seed))
         assert all(45 * t <= turn < 45 * (t + 1) for t, turn in enumerate(turns))
-        assert len({round(turn - 45 * t, 1) for t, turn in enumerate(turns)}) > 1, "the same place in every part"
+        assert len({round(turn - 45 * t, 1) for t, turn in enumerate(turns)}) > 1, (
+            "the same place in every part"
+        )
 
 
 def rotation_angles(s: Stream) -> list[float]:
-    return [float(s.recipe(t).name.removeprefix("rotation by ").removesuffix(" degrees")) for t in range(len(s))]
+    return [
+        float(s.recipe(t).name.removeprefix("rotation by ").removesuffix(" degrees")) for t in range(len(s))
+    ]
 
 
 @pytest.mark.parametrize("head", ["multi_test", "multi_train_test"])

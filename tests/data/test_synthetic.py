@@ -33,7 +33,9 @@ def test_shape_numbers_and_balance_are_those_of_mnist(digits: Images) -> None:
 
 
 def test_train_and_test_share_no_image(digits: Images) -> None:
-    train, test = ({hashlib.sha256(x.numpy().tobytes()).digest() for x in pool.x} for pool in (digits.train, digits.test))
+    train, test = (
+        {hashlib.sha256(x.numpy().tobytes()).digest() for x in pool.x} for pool in (digits.train, digits.test)
+    )
     assert len(train) == 60_000
     assert not train & test
 
@@ -51,7 +53,11 @@ def test_an_mlp_reaches_085_to_097_and_a_linear_model_clearly_less(digits: Image
             return (network(digits.test.x.float() / 255).argmax(1) == digits.test.y).float().mean().item()
 
     torch.manual_seed(0)
-    mlp = accuracy(nn.Sequential(nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10)))
+    mlp = accuracy(
+        nn.Sequential(
+            nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10)
+        )
+    )
     linear = accuracy(nn.Sequential(nn.Flatten(), nn.Linear(784, 10)))
     assert 0.85 <= mlp <= 0.97
     assert linear <= mlp - 0.10

@@ -56,11 +56,15 @@ def test_shapes_are_joined_and_cut_like_sets() -> None:
 
 def test_an_unmoved_look_at_a_field_covers_what_the_shape_does() -> None:
     one, nothing, field = torch.ones(1), torch.zeros(1), ellipse(0, 0, 0.6, 0.3)
-    cover = ink(look(field[None, None], grid(window(nothing, nothing, one, one, nothing, nothing), 64)), 0.0, 1e-4)
+    cover = ink(
+        look(field[None, None], grid(window(nothing, nothing, one, one, nothing, nothing), 64)), 0.0, 1e-4
+    )
     assert torch.equal(cover[0, 0] > 0.5, field < 0)
 
 
-@pytest.mark.parametrize(("hue", "saturation", "value"), [(0.0, 1.0, 1.0), (0.3, 0.5, 0.8), (0.72, 0.9, 0.4), (0.95, 0.2, 1.0)])
+@pytest.mark.parametrize(
+    ("hue", "saturation", "value"), [(0.0, 1.0, 1.0), (0.3, 0.5, 0.8), (0.72, 0.9, 0.4), (0.95, 0.2, 1.0)]
+)
 def test_colours_are_those_of_the_standard_library(hue: float, saturation: float, value: float) -> None:
     drawn = colours(*(torch.tensor([number]) for number in (hue, saturation, value)))
     assert drawn[0].tolist() == pytest.approx(colorsys.hsv_to_rgb(hue, saturation, value), abs=1e-5)

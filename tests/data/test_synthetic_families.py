@@ -47,7 +47,12 @@ def test_numbers_of_classes_and_images_and_the_shape_are_those_of_the_paper(name
     assert len(set(source.classes)) == len(source.classes) == classes
     assert (source.train, source.test) == (train_size, test_size)
     assert all(image.dtype == torch.uint8 for image in drawn["train_x"])
-    assert (len(drawn["train_x"]), len(drawn["train_y"]), len(drawn["test_x"]), len(drawn["test_y"])) == (230, 230, 115, 115)
+    assert (len(drawn["train_x"]), len(drawn["train_y"]), len(drawn["test_x"]), len(drawn["test_y"])) == (
+        230,
+        230,
+        115,
+        115,
+    )
     assert shape is None or drawn["train_x"].shape[1:] == drawn["test_x"].shape[1:] == shape
 
 

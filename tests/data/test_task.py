@@ -16,12 +16,18 @@ def numbered(n: int) -> Split:
 
 
 def rows(blocks: Blocks) -> list[tuple]:
-    return [(batch.key, batch.epoch, batch.index, batch.of, batch.y.tolist()) for block in blocks for batch in block.batches]
+    return [
+        (batch.key, batch.epoch, batch.index, batch.of, batch.y.tolist())
+        for block in blocks
+        for batch in block.batches
+    ]
 
 
 @given(n=st.integers(1, 40), size=st.integers(1, 12), epochs=st.integers(1, 3), block=st.integers(1, 9))
 @settings(max_examples=50, deadline=None)
-def test_every_example_comes_once_an_epoch_and_blocks_do_not_matter(n: int, size: int, epochs: int, block: int) -> None:
+def test_every_example_comes_once_an_epoch_and_blocks_do_not_matter(
+    n: int, size: int, epochs: int, block: int
+) -> None:
     blocks = Blocks(numbered(n), (0, "t", 0), size, epochs, block)
     taken = rows(blocks)
     assert taken == rows(Blocks(numbered(n), (0, "t", 0), size, epochs, 1))
@@ -63,7 +69,8 @@ def test_masks_leave_a_task_its_own_outputs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "training", "test"), [("single", 0, 0), ("domain", 0, 0), ("multi_test", 0, 1), ("multi_train_test", 1, 1)]
+    ("mode", "training", "test"),
+    [("single", 0, 0), ("domain", 0, 0), ("multi_test", 0, 1), ("multi_train_test", 1, 1)],
 )
 def test_head_modes_mask_where_they_say(mode: str, training: bool, test: bool) -> None:
     head = Head(mode, 2, ((0,), (1,)))

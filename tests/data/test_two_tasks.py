@@ -17,7 +17,9 @@ def of_ten(classes: int = 10, uneven: bool = False) -> Images:
     if uneven:  # class c has as many images as its number says
         y = torch.arange(classes).repeat_interleave(torch.arange(classes) * 10 + 20)
     x = y[:, None, None, None].expand(-1, 1, 3, 3).to(torch.uint8)
-    return Images("source", tuple(f"class {c}" for c in range(classes)), Pool(x, y), Pool(x, y), f"{classes} {uneven}")
+    return Images(
+        "source", tuple(f"class {c}" for c in range(classes)), Pool(x, y), Pool(x, y), f"{classes} {uneven}"
+    )
 
 
 def made(kind: str, images: Images | None = None, **options: object) -> Stream:
@@ -37,7 +39,9 @@ def test_classes_are_parted_as_printed(kind: str) -> None:
     s = made(kind)
     seen = ["".join(map(str, sorted(set(s.task(i).train.y.tolist())))) for i in range(2)]
     assert "|".join(seen) == PRINTED[kind]
-    assert [set(s.test(i).y.tolist()) for i in range(2)] == [set(s.task(i).train.y.tolist()) for i in range(2)]
+    assert [set(s.test(i).y.tolist()) for i in range(2)] == [
+        set(s.task(i).train.y.tolist()) for i in range(2)
+    ]
     assert sorted(torch.cat([s.recipe(i).train for i in range(2)]).tolist()) == list(range(400))
     assert (s.head.mode, s.head.outputs) == ("single", 10)
 
@@ -64,7 +68,10 @@ def test_numbers_can_be_given_as_in_svhn_where_the_first_class_is_digit_1() -> N
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"kind": "D6-4"}, r"stream\.kind=D6-4 must be one of D5-5a"), ({"kind": "D5-5a", "images": of_ten(7)}, "but 7 of source")],
+    [
+        ({"kind": "D6-4"}, r"stream\.kind=D6-4 must be one of D5-5a"),
+        ({"kind": "D5-5a", "images": of_ten(7)}, "but 7 of source"),
+    ],
 )
 def test_what_is_no_such_task_is_refused(options: dict, says: str) -> None:
     with pytest.raises(Refusal, match=says):

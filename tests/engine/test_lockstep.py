@@ -17,7 +17,12 @@ from cl_lightning.learners import Candidate, Finetune, Phase
 from tests import toys
 from tests.toys import builder, learn, training
 
-GRID = [{"lr": 0.03}, {"lr": 1e-9, "weight_decay": 0.01}, {"lr": 0.3}, {"lr": 0.01}]  # the second learns nothing, and leaves first
+GRID = [
+    {"lr": 0.03},
+    {"lr": 1e-9, "weight_decay": 0.01},
+    {"lr": 0.3},
+    {"lr": 0.01},
+]  # the second learns nothing, and leaves first
 
 
 class TryAll(Finetune):
@@ -31,7 +36,9 @@ class TryAll(Finetune):
         candidates = self.candidates(task)
         yield Phase(candidates)
         for c in candidates:
-            self.tried[task.index, c.name] = {name: value.clone() for name, value in c.network.state_dict().items()}
+            self.tried[task.index, c.name] = {
+                name: value.clone() for name, value in c.network.state_dict().items()
+            }
         self.adopt(next(c for c in candidates if c.name == self.keep), task)
 
 
@@ -71,7 +78,10 @@ def test_without_the_seeding_before_each_hook_company_would_matter() -> None:
     assert not set(alone) <= set(together) or not same_where_shared(alone, together)
 
 
-@pytest.mark.parametrize("options", [{"candidates_at_once": 1}, {"candidates_at_once": 3}, {"block": 1}, {"block": 7}, {"stack": False}])
+@pytest.mark.parametrize(
+    "options",
+    [{"candidates_at_once": 1}, {"candidates_at_once": 3}, {"block": 1}, {"block": 7}, {"stack": False}],
+)
 @pytest.mark.parametrize("dropout", [True, False])
 def test_shares_blocks_and_stacks_do_not_change_a_bit(options: dict, dropout: bool) -> None:
     assert same_where_shared(everything(GRID, dropout=dropout, **options), everything(GRID, dropout=dropout))
@@ -90,7 +100,9 @@ def one_task(learner: Finetune, **options: object) -> toys.Learned:
 
 
 def finetune(cls: type = Finetune, grid=({},), **network: object) -> Finetune:
-    return cls(build=builder(toys.stream(tasks=1), **network), head=toys.stream(tasks=1).head, grid=grid, seed=0)
+    return cls(
+        build=builder(toys.stream(tasks=1), **network), head=toys.stream(tasks=1).head, grid=grid, seed=0
+    )
 
 
 def test_a_candidate_leaves_after_patience_mini_batches_without_improvement() -> None:
@@ -129,7 +141,9 @@ def test_a_score_is_the_accuracy_on_the_validation_split() -> None:
     val = toys.stream(tasks=1).task(0).val
     with torch.no_grad():
         right = (learned.learner.network.eval()(val.x).argmax(1) == val.y).sum().item()
-    assert learned.standing(0)["default"]["val_accuracy"] == pytest.approx(right / len(val), abs=1.5 / len(val))
+    assert learned.standing(0)["default"]["val_accuracy"] == pytest.approx(
+        right / len(val), abs=1.5 / len(val)
+    )
 
 
 def test_without_patience_the_last_weights_stay() -> None:
@@ -138,7 +152,9 @@ def test_without_patience_the_last_weights_stay() -> None:
 
 
 def test_the_first_of_equals_wins() -> None:
-    learned = one_task(finetune(grid=[{"lr": 0.01, "momentum": 0.0}, {"lr": 0.01, "momentum": 0}]), optimizer="sgd")
+    learned = one_task(
+        finetune(grid=[{"lr": 0.01, "momentum": 0.0}, {"lr": 0.01, "momentum": 0}]), optimizer="sgd"
+    )
     assert learned.phase().winner == 0
 
 
@@ -264,7 +280,9 @@ def test_what_is_shared_is_computed_once_and_its_operations_counted_so() -> None
     trunk, head = 2 * (36 * 16 + 16 * 16), 2 * 16 * 4
     costs = learned.costs()
     examples, val = 60, 40
-    assert costs["flops"] == 3 * (examples * (trunk + 2 * head) + val * (trunk + head))  # no gradient flows into the input of the head
+    assert costs["flops"] == 3 * (
+        examples * (trunk + 2 * head) + val * (trunk + head)
+    )  # no gradient flows into the input of the head
     assert costs["flops_executed"] == examples * (trunk + 3 * 2 * head) + val * (trunk + 3 * head)
 
 
@@ -281,13 +299,20 @@ class OnlyReused(Reused):
         return super().candidates(task)[:1]
 
 
-@pytest.mark.parametrize("options", [{}, {"patience": 10}, {"patience": 10, "score_at": ()}, {"patience": 10, "score_at": (3,)}])
-def test_a_candidate_without_parameters_is_scored_once_and_not_trained_alone_or_in_company(options: dict) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"patience": 10}, {"patience": 10, "score_at": ()}, {"patience": 10, "score_at": (3,)}]
+)
+def test_a_candidate_without_parameters_is_scored_once_and_not_trained_alone_or_in_company(
+    options: dict,
+) -> None:
     together = one_task(finetune(Reused), max_epochs=10, **options).standing(0)
     assert together["new"]["steps_to_best"] > 0
     assert together["reuse"]["steps"] == together["reuse"]["steps_to_best"] == 0
     for alone in (finetune(OnlyReused), finetune(Reused)):
-        assert one_task(alone, max_epochs=10, candidates_at_once=1, **options).standing(0)["reuse"] == together["reuse"]
+        assert (
+            one_task(alone, max_epochs=10, candidates_at_once=1, **options).standing(0)["reuse"]
+            == together["reuse"]
+        )
 
 
 def test_bf16_changes_bits_and_blocks_still_do_not() -> None:
@@ -335,7 +360,12 @@ def test_lightning_counts_blocks_and_the_engine_mini_batches() -> None:
 
 def test_training_stops_when_nobody_is_left() -> None:
     watch = Watch()
-    learned = learn(finetune(grid=[{"lr": 1e-9}]), toys.stream(tasks=1), training(max_epochs=500, patience=5), callbacks=[watch])
+    learned = learn(
+        finetune(grid=[{"lr": 1e-9}]),
+        toys.stream(tasks=1),
+        training(max_epochs=500, patience=5),
+        callbacks=[watch],
+    )
     assert learned.standing(0)["lr=1e-09"]["steps"] == 5
     assert len(watch.blocks) <= 2
 
@@ -355,7 +385,9 @@ def test_weights_of_candidates_are_in_lightnings_own_checkpoint(tmp_path: Path) 
 
     learn(finetune(grid=[{"lr": 0.1}, {"lr": 0.2}]), toys.stream(tasks=1), training(), callbacks=[Save()])
     checkpoint = torch.load(tmp_path / "inside.ckpt", weights_only=True)
-    assert {name.split(".")[1] for name in checkpoint["state_dict"] if name.startswith("networks_in_training.")} == {"0", "1"}
+    assert {
+        name.split(".")[1] for name in checkpoint["state_dict"] if name.startswith("networks_in_training.")
+    } == {"0", "1"}
 
 
 # ---- at the shapes of real use -----------------------------------------------------------------------------------------
@@ -368,7 +400,14 @@ def mnist_like(n: int = 120):
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 255, (n, 1, 28, 28), generator=generator, dtype=torch.uint8)
     pool = Pool(x, (x[:, 0, 14, 14] // 26).long())
-    return permuted(Images("noise", tuple("0123456789"), pool, pool, "noise"), seed=0, tasks=1, n_train=100, n_val=0, n_test=None)
+    return permuted(
+        Images("noise", tuple("0123456789"), pool, pool, "noise"),
+        seed=0,
+        tasks=1,
+        n_train=100,
+        n_val=0,
+        n_test=None,
+    )
 
 
 @pytest.mark.parametrize("sizes", [(5, 5), (33, 17), (100, 100), (7,), (64, 65), (100,), ()])
@@ -397,7 +436,9 @@ def keep_all(learner: TryAll, task, val):
     candidates = learner.candidates(task)
     yield Phase(candidates, val=val)
     for c in candidates:
-        learner.tried[task.index, c.name] = {name: value.clone() for name, value in c.network.state_dict().items()}
+        learner.tried[task.index, c.name] = {
+            name: value.clone() for name, value in c.network.state_dict().items()
+        }
 
 
 def flat_state(state: dict) -> torch.Tensor:
@@ -451,7 +492,9 @@ def test_networks_that_are_more_than_linear_layers_are_not_stacked(change: str) 
         network.trunk.add_module("drop", nn.Dropout(0.1))
     assert not stackable(learner, Phase(learner.candidates(None)))
     if change != "own loss":
-        assert stackable(finetune(Norms, sizes=(64, 64)), Phase(finetune(Norms, sizes=(64, 64)).candidates(None)))
+        assert stackable(
+            finetune(Norms, sizes=(64, 64)), Phase(finetune(Norms, sizes=(64, 64)).candidates(None))
+        )
 
 
 class Draws(Finetune):
@@ -483,7 +526,9 @@ def test_draws_in_any_hook_depend_on_seed_and_step_and_not_on_global_state(patie
 def test_a_score_of_its_own_draws_the_same_alone_and_in_company() -> None:
     class Noisy(Finetune):
         def learn(self, task):
-            best = yield Phase(self.candidates(task), score=lambda c, val: torch.rand(()).item(), patience=1000)
+            best = yield Phase(
+                self.candidates(task), score=lambda c, val: torch.rand(()).item(), patience=1000
+            )
             self.adopt(best.candidate, task)
 
     together = one_task(finetune(Noisy, grid=[{"lr": 0.01}, {"lr": 0.02}])).standing(0)
@@ -534,7 +579,16 @@ def test_head_masks_are_there_in_task_hooks() -> None:
             batch = next(task.train.batches(4))
             self.seen = self.masked(torch.zeros(4, 4), batch)
 
-    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=0, n_test=None, head="multi_train_test")
+    s = split(
+        toys.images(),
+        seed=0,
+        tasks=2,
+        classes_per_task=2,
+        n_train=20,
+        n_val=0,
+        n_test=None,
+        head="multi_train_test",
+    )
     learner = Masked(build=builder(s), head=s.head, seed=0)
     learn(learner, s)
     assert learner.seen.isinf().sum(1).tolist() == [2] * 4
@@ -552,7 +606,9 @@ def test_lightnings_own_hooks_cannot_be_overridden() -> None:
 
 @pytest.mark.parametrize("patience", [None, 20])
 @pytest.mark.parametrize("options", [{}, {"candidates_at_once": 1}, {"block": 1}])
-def test_a_candidate_whose_weights_are_no_numbers_is_dropped_with_a_warning_and_the_rest_go_on(patience, options: dict) -> None:
+def test_a_candidate_whose_weights_are_no_numbers_is_dropped_with_a_warning_and_the_rest_go_on(
+    patience, options: dict
+) -> None:
     grid = [{"lr": 1e30}, {"lr": 0.01}]
     with pytest.warns(UserWarning, match=r"lr=1e\+30 is dropped after \d+ mini-batches of task 0"):
         learned = one_task(finetune(grid=grid), optimizer="sgd", patience=patience, **options)
@@ -586,7 +642,9 @@ class Breaks(Finetune):
 
 
 @pytest.mark.parametrize("patience", [None, 1000])
-def test_validation_images_whose_logits_are_nan_are_wrong_and_one_sentence_a_candidate_counts_them(patience: int | None) -> None:
+def test_validation_images_whose_logits_are_nan_are_wrong_and_one_sentence_a_candidate_counts_them(
+    patience: int | None,
+) -> None:
     s = toys.stream(tasks=1)
     y = s.task(0).val.y
     assert (y[:7] == 0).any(), "nothing would be gained by calling them class 0"

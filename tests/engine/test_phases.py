@@ -41,7 +41,9 @@ def make(cls: type = TwoPhases, grid=({"lr": 0.01}, {"lr": 0.02}), **options: ob
 def test_a_task_may_have_several_phases_on_data_of_their_own() -> None:
     learned = learn(make(), toys.stream())
     assert [phase.name for phase in learned.phases] == ["first", "second"] * 3
-    assert all(candidate.steps == 9 for phase in learned.phases for candidate in phase.candidates)  # 30 examples, batch 10, 3 epochs
+    assert all(
+        candidate.steps == 9 for phase in learned.phases for candidate in phase.candidates
+    )  # 30 examples, batch 10, 3 epochs
 
 
 def test_finished_phases_are_answered_from_the_store_and_not_trained_again(tmp_path: Path) -> None:
@@ -80,7 +82,11 @@ def test_other_candidates_after_a_restart_are_refused(tmp_path: Path) -> None:
 def test_comparing_candidates_needs_validation_data() -> None:
     watch = []
     with pytest.raises(Refusal, match="no validation data"):
-        learn(make(), toys.stream(n_val=0), callbacks=[type("Watch", (pl.Callback,), {"on_train_start": lambda *_: watch.append(1)})()])
+        learn(
+            make(),
+            toys.stream(n_val=0),
+            callbacks=[type("Watch", (pl.Callback,), {"on_train_start": lambda *_: watch.append(1)})()],
+        )
     assert not watch, "said only after training"
 
 
@@ -114,13 +120,18 @@ class Coreset(Finetune):
         if not seen:
             return {"": self}
         tuned = copy.deepcopy(self)
-        best = yield Phase(tuned.candidates(None), name="coreset", train=Split(*self.memory["some"]), epochs=2)
+        best = yield Phase(
+            tuned.candidates(None), name="coreset", train=Split(*self.memory["some"]), epochs=2
+        )
         tuned.network = best.candidate.network
         return {"coreset": tuned, "plain": self}
 
 
 def test_predictors_may_train_phases_and_leave_the_learner_as_it_was() -> None:
-    plain, learned = learn(make(Finetune, grid=[{}]), toys.stream()), learn(make(Coreset, grid=[{}]), toys.stream())
+    plain, learned = (
+        learn(make(Finetune, grid=[{}]), toys.stream()),
+        learn(make(Coreset, grid=[{}]), toys.stream()),
+    )
     assert torch.equal(plain.weights, learned.weights)
     assert learned.matrix[1:] != plain.matrix[1:]
     order = [phase.place.name for phase in learned.phases]
@@ -129,7 +140,9 @@ def test_predictors_may_train_phases_and_leave_the_learner_as_it_was() -> None:
 
 class OwnLossAndScore(Finetune):
     def learn(self, task):
-        best = yield Phase(self.candidates(task), loss=self.backwards, score=lambda c, val: 0.25, patience=4, epochs=9)
+        best = yield Phase(
+            self.candidates(task), loss=self.backwards, score=lambda c, val: 0.25, patience=4, epochs=9
+        )
         self.adopt(best.candidate, task)
 
     def backwards(self, c, batch):
@@ -152,7 +165,9 @@ def test_of_scores_below_zero_the_highest_wins_in_one_share_or_several() -> None
     for at_once in (None, 1):
         found: list[tuple] = []
         learn(
-            make(Negative, grid=[{"lr": 0.25}, {"lr": 0.5}, {"lr": 0.125}]), toys.stream(tasks=1), toys.training(candidates_at_once=at_once)
+            make(Negative, grid=[{"lr": 0.25}, {"lr": 0.5}, {"lr": 0.125}]),
+            toys.stream(tasks=1),
+            toys.training(candidates_at_once=at_once),
         )
         assert found == [(0.5, -2.0)]
 
@@ -172,7 +187,9 @@ def test_strategies_of_lightning_that_look_at_one_model_are_refused() -> None:
         new_trainer(toys.one_epoch(), [], [pl.callbacks.EarlyStopping("loss")])
 
 
-@pytest.mark.parametrize("key", ["gradient_clip_val", "accumulate_grad_batches", "precision", "max_epochs", "val_check_interval"])
+@pytest.mark.parametrize(
+    "key", ["gradient_clip_val", "accumulate_grad_batches", "precision", "max_epochs", "val_check_interval"]
+)
 def test_arguments_of_lightning_that_work_against_the_engine_are_refused(key: str) -> None:
     with pytest.raises(Refusal, match=rf"trainer\.lightning\.{key}"):
         toys.one_epoch(lightning={key: 1})
@@ -246,7 +263,9 @@ def test_long_work_is_done_once_and_read_back_after_a_kill(tmp_path: Path) -> No
     for _ in range(2):  # the second finds the store of the first, without a boundary: as after a kill
         learner = Searches(build=builder(s), head=s.head, seed=0)
         learn(learner, s, folder=tmp_path)
-        ends.append((learner.found["scores"].tolist(), learner.found["nearest"], learner.found["pair"], learner.drawn))
+        ends.append(
+            (learner.found["scores"].tolist(), learner.found["nearest"], learner.found["pair"], learner.drawn)
+        )
     assert ends[0] == ends[1]
     assert Searches.done == [0]
 
@@ -260,7 +279,9 @@ def test_long_work_is_done_for_every_task_and_its_operations_are_counted_once(tm
     s, spent = toys.stream(tasks=2), []
     Searches.done.clear()
     for _ in range(2):
-        spent.append(learn(Looks(build=builder(s), head=s.head, seed=0), s, folder=tmp_path).engine.work.costs.flops)
+        spent.append(
+            learn(Looks(build=builder(s), head=s.head, seed=0), s, folder=tmp_path).engine.work.costs.flops
+        )
     assert Searches.done == [0, 1]
     assert spent[0] == spent[1]
 

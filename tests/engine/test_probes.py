@@ -22,10 +22,15 @@ PROBED = (
 @pytest.mark.parametrize("learner", ["finetune", "independent", "gem", "er"])
 def test_probes_change_nothing_and_the_last_is_the_row_after_the_task(learner: str, tmp_path: Path) -> None:
     options = (*PROBED, f"learner={learner}")
-    plain, probed = run(tmp_path / "plain", *options), run(tmp_path / "probed", *options, "trainer.probe_every=5")
+    plain, probed = (
+        run(tmp_path / "plain", *options),
+        run(tmp_path / "probed", *options, "trainer.probe_every=5"),
+    )
     assert plain["probes"] == []
     assert probed["accuracy_matrix"] == plain["accuracy_matrix"]
-    assert [(p["task"], p["step"]) for p in probed["probes"]] == [(t, s) for t in range(3) for s in (5, 10, 15, 20)]
+    assert [(p["task"], p["step"]) for p in probed["probes"]] == [
+        (t, s) for t in range(3) for s in (5, 10, 15, 20)
+    ]
     for probe in probed["probes"]:
         if probe["step"] == 20:
             assert probe["accuracies"] == plain["accuracy_matrix"][probe["task"] + 1]
@@ -33,16 +38,28 @@ def test_probes_change_nothing_and_the_last_is_the_row_after_the_task(learner: s
 
 
 def test_probes_are_of_the_winner_among_candidates(tmp_path: Path) -> None:
-    grid = ("selection.grid.lr=[0.0001,0.01]", "selection.grid.weight_decay=[0.0]", "trainer.patience=null", "trainer.max_epochs=2")
+    grid = (
+        "selection.grid.lr=[0.0001,0.01]",
+        "selection.grid.weight_decay=[0.0]",
+        "trainer.patience=null",
+        "trainer.max_epochs=2",
+    )
     results = run(tmp_path, *grid, "trainer.batch_size=10", "trainer.probe_every=20")
     assert all(s["candidates"] == 2 for s in results["selected"])
     for probe in results["probes"]:
         assert probe["accuracies"] == results["accuracy_matrix"][probe["task"] + 1]
 
 
-def test_all_candidates_are_probed_where_asked_for_and_the_chosen_one_as_before(tmp_path: Path, capsys) -> None:
+def test_all_candidates_are_probed_where_asked_for_and_the_chosen_one_as_before(
+    tmp_path: Path, capsys
+) -> None:
     """In shares as together; nothing else changes."""
-    grid = ("selection.grid.lr=[0.0001,0.01]", "selection.grid.weight_decay=[0.0]", "trainer.patience=null", "trainer.max_epochs=2")
+    grid = (
+        "selection.grid.lr=[0.0001,0.01]",
+        "selection.grid.weight_decay=[0.0]",
+        "trainer.patience=null",
+        "trainer.max_epochs=2",
+    )
     options = (*grid, "trainer.batch_size=10", "trainer.probe_at=[0,1,2,3,4,5]")
     winner, every = run(tmp_path, *options), run(tmp_path, *options, "trainer.probe=all")
     assert "every probe tests every candidate" in capsys.readouterr().err
@@ -59,7 +76,9 @@ def test_all_candidates_are_probed_where_asked_for_and_the_chosen_one_as_before(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["block:12", "record written:4", "record written:5", "record written:6", "phase done:2"])
+@pytest.mark.parametrize(
+    "fault", ["block:12", "record written:4", "record written:5", "record written:6", "phase done:2"]
+)
 def test_probes_survive_a_kill(fault: str, tmp_path: Path) -> None:
     options = (*FRAGILE, "selection=none", "trainer.probe_every=4")
     killed(fault, lambda: run(tmp_path / "killed", *options))

@@ -196,7 +196,12 @@ def test_patience_counts_mini_batches_from_the_best_score_and_its_weights_stay(
 ) -> None:
     learner = Scripted(script={"default": scores})
     learned = trained(learner, max_epochs=4, patience=patience, score_every=every, score_at=(0,), block=block)
-    assert learned.winner(0) == {"val_accuracy": None, "score": max(scores), "steps": left, "steps_to_best": best}
+    assert learned.winner(0) == {
+        "val_accuracy": None,
+        "score": max(scores),
+        "steps": left,
+        "steps_to_best": best,
+    }
     assert learner.scored["default"] == near(*lengths(left)[::every])
     assert learned.weights.norm().item() == pytest.approx(lengths(best)[-1], rel=1e-4)
 
@@ -247,7 +252,10 @@ def test_without_patience_only_the_last_weights_are_scored_and_they_stay() -> No
     ],
 )
 def test_the_first_of_the_highest_accuracies_that_is_not_lost_is_best(accuracies, lost, best: int) -> None:
-    candidates = [CandidateRecord("c", {}, accuracy, None, 1, 1, diverged) for accuracy, diverged in zip(accuracies, lost)]
+    candidates = [
+        CandidateRecord("c", {}, accuracy, None, 1, 1, diverged)
+        for accuracy, diverged in zip(accuracies, lost)
+    ]
     assert best_of(candidates) == best
 
 
@@ -307,7 +315,13 @@ def test_what_is_carried_on_are_the_winners_moments_at_its_best_step() -> None:
     """The second of two candidates wins, by its weights after four of six mini-batches."""
     grid = [{"lr": 0.3}, {"lr": 0.1}]
     learner = Scripted(script={"lr=0.3": [0.1], "lr=0.1": [0.1, 0.2, 0.3, 0.4, 0.9, 0.2, 0.2]}, grid=grid)
-    options = {"momentum": 0.9, "optimizer_state": "carry", "patience": 100, "score_every": 1, "score_at": (0,)}
+    options = {
+        "momentum": 0.9,
+        "optimizer_state": "carry",
+        "patience": 100,
+        "score_every": 1,
+        "score_at": (0,),
+    }
     learned = trained(learner, tasks=2, **options)
     assert [learned.winner(task)["steps_to_best"] for task in range(2)] == [4, 4]
     expected = []
@@ -418,7 +432,11 @@ def test_an_accuracy_is_the_share_of_all_validation_images_whatever_the_batches(
     named = source.train.x[s.recipe(0).val][:, 0, 0, 0].tolist()
     right = sum(name == y for name, y in zip(named, s.task(0).val.y.tolist()))
     assert 20 < right < 37
-    learned = learn(Finetune(build=lambda head: ReadsPixels(), head=s.head), s, training(eval_batch_size=size, max_epochs=1))
+    learned = learn(
+        Finetune(build=lambda head: ReadsPixels(), head=s.head),
+        s,
+        training(eval_batch_size=size, max_epochs=1),
+    )
     assert learned.winner(0)["val_accuracy"] == pytest.approx(right / 37)
 
 

@@ -31,7 +31,9 @@ HONEST = Setting(head="single", told=False, masks=False, permuted=False, sources
 
 
 def lesson(**facts) -> Lesson:
-    return Lesson(**{"lent": [0], "copies": {}, "replayed": 0, "held": 1000, "step_cost": 10.0, "compared": 6, **facts})
+    return Lesson(
+        **{"lent": [0], "copies": {}, "replayed": 0, "held": 1000, "step_cost": 10.0, "compared": 6, **facts}
+    )
 
 
 def lessons(*each: dict) -> list[Lesson]:
@@ -39,7 +41,10 @@ def lessons(*each: dict) -> list[Lesson]:
 
 
 def findings(of=None, **facts) -> dict[str, Finding]:
-    return {finding.rule: finding for finding in card(replace(HONEST, **facts), lessons({}, {}, {}) if of is None else of)}
+    return {
+        finding.rule: finding
+        for finding in card(replace(HONEST, **facts), lessons({}, {}, {}) if of is None else of)
+    }
 
 
 def violated(**facts) -> set[str]:
@@ -47,7 +52,9 @@ def violated(**facts) -> set[str]:
 
 
 def test_all_rules_are_decided_and_an_honest_single_headed_run_keeps_them() -> None:
-    assert {rule: finding.verdict for rule, finding in findings().items()} == dict.fromkeys(RULES, "satisfied")
+    assert {rule: finding.verdict for rule, finding in findings().items()} == dict.fromkeys(
+        RULES, "satisfied"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,9 @@ class Replays(Finetune):
 
     def on_task_end(self, task):
         new = [part[:20].clone() for part in task.train.parts]
-        self.memory["kept"] = [torch.cat(both) for both in zip(self.memory["kept"], new)] if self.memory else new
+        self.memory["kept"] = (
+            [torch.cat(both) for both in zip(self.memory["kept"], new)] if self.memory else new
+        )
 
     def forward(self, x, task):
         self.calls += 1
@@ -154,14 +163,19 @@ def test_mini_batches_of_the_test_mix_images_of_all_tasks() -> None:
     class Spy(Evaluator):
         def predict(self, tested, x, task_of, told):
             tasks.append(task_of.unique().tolist())
-            assert told is not None or not torch.equal(task_of, task_of.sort().values), "the place in it tells the task"
+            assert told is not None or not torch.equal(task_of, task_of.sort().values), (
+                "the place in it tells the task"
+            )
             return super().predict(tested, x, task_of, told)
 
     Spy(s, training(), torch.device("cpu"), Grants()).row(Finetune(build=builder(s), head=s.head), 3)
     assert tasks == [[0, 1, 2]]
     tasks.clear()
     learner = Independent(build=builder(s), head=s.head)
-    learner.predicts, learner.networks = lambda task: True, torch.nn.ModuleList(learner.fresh(i) for i in range(3))
+    learner.predicts, learner.networks = (
+        lambda task: True,
+        torch.nn.ModuleList(learner.fresh(i) for i in range(3)),
+    )
     Spy(s, training(), torch.device("cpu"), Grants()).row(learner, 3)
     assert tasks == [[0], [1], [2]]
 
@@ -175,7 +189,9 @@ def test_mini_batches_of_the_test_mix_images_of_all_tasks() -> None:
     flat=st.booleans(),
     empty=st.integers(0, 5),
 )
-def test_copies_are_found_in_any_precision_and_shape(kept: list[int], dtype: torch.dtype, flat: bool, empty: int) -> None:
+def test_copies_are_found_in_any_precision_and_shape(
+    kept: list[int], dtype: torch.dtype, flat: bool, empty: int
+) -> None:
     task = toys.stream().task(0)
     rows = torch.cat([task.train.x[kept], torch.zeros(empty, *toys.SHAPE)]).to(dtype)
     state = {"_extra_state": {"memory": {"images": [rows.flatten() if flat else rows]}}}
@@ -189,7 +205,11 @@ def test_validation_images_are_found_as_well() -> None:
 
 def test_weights_and_other_images_are_not_taken_for_copies() -> None:
     task, learner = toys.stream().task(0), Finetune(build=builder(toys.stream()), head=toys.stream().head)
-    learner.memory = {"others": toys.stream().task(1).train.x, "labels": task.train.y, "mean": task.train.x.mean(0)}
+    learner.memory = {
+        "others": toys.stream().task(1).train.x,
+        "labels": task.train.y,
+        "mean": task.train.x.mean(0),
+    }
     assert copies_in(learner.state_dict(), task) == {}
 
 
@@ -207,7 +227,13 @@ def test_permuted_digits_do_not_resemble_each_other_and_split_digits_do(n_train:
     from cl_lightning.build import build_stream
     from tests.commands import configure
 
-    few = ("data.sources.mnist.train=6000", "data.sources.mnist.test=500", f"stream.n_train={n_train}", "stream.n_val=0", "stream.tasks=5")
+    few = (
+        "data.sources.mnist.train=6000",
+        "data.sources.mnist.test=500",
+        f"stream.n_train={n_train}",
+        "stream.n_val=0",
+        "stream.tasks=5",
+    )
     apart = resemblance(build_stream(configure("stream=permuted", *few)))
     near = resemblance(build_stream(configure("stream=split", *few)))
     turned = resemblance(build_stream(configure("stream=rotated", *few)))
@@ -245,7 +271,9 @@ def test_a_turn_that_loses_no_pixel_is_no_permutation(degrees: float) -> None:
         (("learner=joint",), "past_data"),
     ],
 )
-def test_a_learner_that_needs_what_is_not_given_is_refused_before_training(options: tuple, need: str, tmp_path: Path) -> None:
+def test_a_learner_that_needs_what_is_not_given_is_refused_before_training(
+    options: tuple, need: str, tmp_path: Path
+) -> None:
     with pytest.raises(Refusal, match=rf"declares that it needs .*grants\.{need}=false"):
         run(tmp_path, *options, f"grants.{need}=false")
     assert not list(tmp_path.rglob("run.json"))
@@ -288,8 +316,15 @@ class MasksByALargeNumber(MasksByItself):
 
 
 @pytest.mark.parametrize("cls", [MasksByItself, MasksByALargeNumber])
-def test_a_learner_that_masks_outputs_itself_has_no_shared_head(cls: type[Independent], tmp_path: Path) -> None:
-    results = run(tmp_path, f"learner._target_=tests.evaluation.test_card.{cls.__name__}", "stream.head=domain", "selection=none")
+def test_a_learner_that_masks_outputs_itself_has_no_shared_head(
+    cls: type[Independent], tmp_path: Path
+) -> None:
+    results = run(
+        tmp_path,
+        f"learner._target_=tests.evaluation.test_card.{cls.__name__}",
+        "stream.head=domain",
+        "selection=none",
+    )
     assert evidence(results)["shared output head"][0] == "violated"
 
 
@@ -328,7 +363,9 @@ class Watches(StreamCallback):
 
 
 def test_callbacks_of_ones_own_are_named_on_the_card(tmp_path: Path) -> None:
-    results = run(tmp_path, "trainer.callbacks=[{_target_: tests.evaluation.test_card.Watches}]", "selection=none")
+    results = run(
+        tmp_path, "trainer.callbacks=[{_target_: tests.evaluation.test_card.Watches}]", "selection=none"
+    )
     verdict, told = evidence(results)["own callbacks"]
     assert verdict == "unknown"
     assert told.startswith("Watches ran beside the learner")
@@ -343,8 +380,14 @@ class PeeksAtTestData(StreamCallback):
 
 
 def test_callbacks_are_guarded_between_phases_too(tmp_path: Path) -> None:
-    with pytest.raises(ProtocolError, match=r"PeeksAtTestData\.on_task_end: the test data of task 0 were asked for"):
-        run(tmp_path, "trainer.callbacks=[{_target_: tests.evaluation.test_card.PeeksAtTestData}]", "selection=none")
+    with pytest.raises(
+        ProtocolError, match=r"PeeksAtTestData\.on_task_end: the test data of task 0 were asked for"
+    ):
+        run(
+            tmp_path,
+            "trainer.callbacks=[{_target_: tests.evaluation.test_card.PeeksAtTestData}]",
+            "selection=none",
+        )
 
 
 class ReadsTheSeed(Independent):

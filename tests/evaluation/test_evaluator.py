@@ -26,7 +26,9 @@ CPU = torch.device("cpu")
 
 
 def a_split(head: str, n_val: int = 0):
-    return split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=n_val, n_test=None, head=head)
+    return split(
+        toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=n_val, n_test=None, head=head
+    )
 
 
 class Says(Finetune):
@@ -43,7 +45,9 @@ class Needy(Says):
     needs = Needs(task_id_at_test=True)
 
 
-@pytest.mark.parametrize(("head", "row"), [("single", [0.5, 0.0]), ("multi_test", [0.5, 0.5]), ("multi_train_test", [0.5, 0.5])])
+@pytest.mark.parametrize(
+    ("head", "row"), [("single", [0.5, 0.0]), ("multi_test", [0.5, 0.5]), ("multi_train_test", [0.5, 0.5])]
+)
 def test_outputs_of_other_tasks_are_masked_where_the_head_mode_says(head: str, row: list[float]) -> None:
     s = a_split(head)
     assert Evaluator(s, toys.one_epoch(), CPU, Grants()).row(Says(build=builder(s), head=s.head), 1) == row
@@ -65,7 +69,9 @@ def test_a_backbone_with_task_heads_declares_the_need_for_its_learner() -> None:
     assert not Finetune(build=builder(s), head=s.head).needs.task_id_at_test
 
 
-@pytest.mark.parametrize(("evaluate", "asked"), [("all", [3, 3, 3, 3]), ("seen", [0, 1, 2, 3]), ("final", [0, 0, 0, 3])])
+@pytest.mark.parametrize(
+    ("evaluate", "asked"), [("all", [3, 3, 3, 3]), ("seen", [0, 1, 2, 3]), ("final", [0, 0, 0, 3])]
+)
 def test_tasks_that_are_not_asked_for_are_null(evaluate: str, asked: list[int]) -> None:
     s = toys.stream()
     evaluator = Evaluator(s, toys.one_epoch(evaluate=evaluate), CPU, Grants())
@@ -141,7 +147,9 @@ def test_frozen_predictions_are_asked_for_twice() -> None:
     s = toys.stream(tasks=3)
     learned = toys.learn(Counting(build=toys.builder(s), head=s.head, seed=0), s)
     whole = len(s.test(0))
-    assert [asked.count((task, whole)) for task in range(3)] == [2, 2, 1], "when it was learned, and once more at the end"
+    assert [asked.count((task, whole)) for task in range(3)] == [2, 2, 1], (
+        "when it was learned, and once more at the end"
+    )
     assert learned.matrix == toys.learn(Independent(build=toys.builder(s), head=s.head, seed=0), s).matrix
 
 
@@ -150,7 +158,9 @@ def test_a_learner_that_claims_never_to_forget_and_does_is_refused() -> None:
         frozen_predictions = True
 
     s = toys.stream(tasks=2)
-    with pytest.raises(ProtocolError, match=r"declares frozen_predictions=True, but its predictions for task 0 have changed"):
+    with pytest.raises(
+        ProtocolError, match=r"declares frozen_predictions=True, but its predictions for task 0 have changed"
+    ):
         toys.learn(Boasts(build=toys.builder(s), head=s.head, seed=0), s)
 
 
@@ -198,8 +208,12 @@ def val_labels(s: Stream, task: int) -> list[int]:
     return recipe.outputs[s.images(recipe).train.y[recipe.val]].tolist()
 
 
-@pytest.mark.parametrize(("head", "answers"), [("single", [0, 0]), ("multi_test", [0, 2]), ("multi_train_test", [0, 2])])
-def test_validation_at_the_end_is_that_of_the_validation_examples_masked_as_at_test(head: str, answers: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("head", "answers"), [("single", [0, 0]), ("multi_test", [0, 2]), ("multi_train_test", [0, 2])]
+)
+def test_validation_at_the_end_is_that_of_the_validation_examples_masked_as_at_test(
+    head: str, answers: list[int]
+) -> None:
     s = a_split(head, n_val=15)
     by_hand = [val_labels(s, task).count(answer) / 15 for task, answer in enumerate(answers)]
     assert evaluator_of(s).validate(Says(build=builder(s), head=s.head)) == by_hand
@@ -229,11 +243,21 @@ def test_at_the_end_a_task_without_validation_examples_or_that_cannot_be_predict
         return replace(recipe, val=recipe.val[:0]) if index == 0 else recipe
 
     s = replace(whole, make=some)
-    assert evaluator_of(s).validate(NotTheLast(build=builder(s), head=s.head)) == [None, val_labels(s, 1).count(0) / 40, None]
-    assert evaluator_of(toys.stream(n_val=0)).validate(Says(build=builder(s), head=s.head)) == [None, None, None]
+    assert evaluator_of(s).validate(NotTheLast(build=builder(s), head=s.head)) == [
+        None,
+        val_labels(s, 1).count(0) / 40,
+        None,
+    ]
+    assert evaluator_of(toys.stream(n_val=0)).validate(Says(build=builder(s), head=s.head)) == [
+        None,
+        None,
+        None,
+    ]
 
 
-def test_at_the_end_the_examples_are_those_that_candidates_were_scored_on_with_their_augmented_copies() -> None:
+def test_at_the_end_the_examples_are_those_that_candidates_were_scored_on_with_their_augmented_copies() -> (
+    None
+):
     seen = []
 
     class Looks(Needy):
@@ -255,7 +279,10 @@ def test_validation_at_the_end_leaves_the_learner_the_draws_and_later_rows_as_th
 
     s = toys.stream()
     learner, evaluator = Noisy(build=builder(s, dropout=0.5), head=s.head), evaluator_of(s)
-    before, row = {name: value.clone() for name, value in learner.network.state_dict().items()}, evaluator.row(learner, 3)
+    before, row = (
+        {name: value.clone() for name, value in learner.network.state_dict().items()},
+        evaluator.row(learner, 3),
+    )
     torch.manual_seed(5)
     drawn = torch.get_rng_state()
     first = evaluator.validate(learner)
@@ -282,7 +309,10 @@ def dark(x: torch.Tensor) -> torch.Tensor:
 
 LOOKS: dict[str, tuple[Callable, Callable]] = {  # what is measured of task 0, and on which examples
     "test": (lambda evaluator, learner: evaluator.row(learner, 0)[0], lambda s: s.test(0)),
-    "test again": (lambda evaluator, learner: [evaluator.row(learner, n)[0] for n in (1, 2)][-1], lambda s: s.test(0)),
+    "test again": (
+        lambda evaluator, learner: [evaluator.row(learner, n)[0] for n in (1, 2)][-1],
+        lambda s: s.test(0),
+    ),
     "probes": (lambda evaluator, learner: evaluator.probe(learner, 1)[0], lambda s: s.test(0)),
     "validation": (lambda evaluator, learner: evaluator.validate(learner)[0], lambda s: s.task(0).val),
 }
@@ -301,7 +331,10 @@ def test_images_whose_logits_are_nan_are_wrong_and_one_sentence_counts_them(look
     assert accuracy == ((split.y == 0) & ~broken).sum().item() / n
     assert ((split.y == 0) & broken).any(), "nothing would be gained by calling them class 0"
     kind = "validation" if look == "validation" else "test"
-    assert all(f"Breaks gave NaN logits for {kind} images, which count as wrong: " in str(each.message) for each in told)
+    assert all(
+        f"Breaks gave NaN logits for {kind} images, which count as wrong: " in str(each.message)
+        for each in told
+    )
     assert f"{int(broken.sum())} of {n} of task 0" in str(told[-1].message)
     assert len(told) == (2 if look == "test again" else 1), "one sentence a row, whatever the number of tasks"
 

@@ -20,7 +20,9 @@ from tests.toys import builder, learn, training
 
 def data(n: int = 40, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, 6, generator=generator, dtype=torch.float64), torch.randint(4, (n,), generator=generator)
+    return torch.randn(n, 6, generator=generator, dtype=torch.float64), torch.randint(
+        4, (n,), generator=generator
+    )
 
 
 def network(kind: str = "mlp") -> nn.Module:
@@ -38,7 +40,9 @@ def network(kind: str = "mlp") -> nn.Module:
 
 
 def measured(net: nn.Module, kind: str, x: torch.Tensor, y: torch.Tensor, **options) -> torch.Tensor:
-    return torch.cat([f.flatten() for f in fisher(net, lambda part: net(x[part]).log_softmax(1), y, kind, **options)])
+    return torch.cat(
+        [f.flatten() for f in fisher(net, lambda part: net(x[part]).log_softmax(1), y, kind, **options)]
+    )
 
 
 def example_by_example(net: nn.Module, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -53,16 +57,24 @@ def example_by_example(net: nn.Module, x: torch.Tensor, labels: torch.Tensor) ->
 @pytest.mark.parametrize("at_once", [7, 250])
 def test_empirical_and_predicted_are_means_of_squares_example_by_example(kind: str, at_once: int) -> None:
     net, (x, y) = network(kind), data()
-    assert torch.allclose(measured(net, "empirical", x, y, at_once=at_once), example_by_example(net, x, y), rtol=1e-10)
+    assert torch.allclose(
+        measured(net, "empirical", x, y, at_once=at_once), example_by_example(net, x, y), rtol=1e-10
+    )
     likeliest = net(x).argmax(1)
-    assert torch.allclose(measured(net, "predicted", x, y, at_once=at_once), example_by_example(net, x, likeliest), rtol=1e-10)
+    assert torch.allclose(
+        measured(net, "predicted", x, y, at_once=at_once), example_by_example(net, x, likeliest), rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp", "norm"])
 def test_exact_is_the_expectation_over_all_labels(kind: str) -> None:
     net, (x, y) = network(kind), data()
     p = net(x).softmax(1).detach()
-    rows = [p[i, label] * example_by_example(net, x[i : i + 1], torch.tensor([label])) for i in range(len(x)) for label in range(4)]
+    rows = [
+        p[i, label] * example_by_example(net, x[i : i + 1], torch.tensor([label]))
+        for i in range(len(x))
+        for label in range(4)
+    ]
     assert torch.allclose(measured(net, "exact", x, y), torch.stack(rows).sum(0) / len(x), rtol=1e-9)
 
 
@@ -86,11 +98,15 @@ def test_the_square_of_the_mean_gradient_is_too_small_unless_all_examples_are_on
     net, (x, y) = network(), data(n=64)
     assert measured(net, "batch_squared", x, y).sum() < 0.5 * measured(net, "empirical", x, y).sum()
     same_x, same_y = x[:1].expand(64, -1), y[:1].expand(64)
-    assert torch.allclose(measured(net, "batch_squared", same_x, same_y), measured(net, "empirical", same_x, same_y), rtol=1e-9)
+    assert torch.allclose(
+        measured(net, "batch_squared", same_x, same_y), measured(net, "empirical", same_x, same_y), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("kind", ["empirical", "exact"])
-def test_what_it_costs_is_counted_as_if_nothing_were_remembered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_costs_is_counted_as_if_nothing_were_remembered(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Linear layers, with another one frozen each, more and fewer rows, deeper inputs, more outputs that are possible."""
     x, y = data(40)
     mask = torch.tensor([0.0, 0.0, 0.0, -torch.inf], dtype=torch.float64)
@@ -106,7 +122,10 @@ def test_what_it_costs_is_counted_as_if_nothing_were_remembered(kind: str, monke
         (net, lambda part: net(x[part]).log_softmax(1), y[:30]),
         (net, lambda part: (net(x[part]) + mask).log_softmax(1), y % 3),
         (net, lambda part: net(wide(x[part].repeat(1, 2)[:, :8])).log_softmax(1), y),
-        *((other, lambda part, other=other: other(x[part]).log_softmax(1), y) for other in map(frozen, (0, 2, 4))),
+        *(
+            (other, lambda part, other=other: other(x[part]).log_softmax(1), y)
+            for other in map(frozen, (0, 2, 4))
+        ),
     ]
 
     def cost(case: tuple) -> int:
@@ -127,7 +146,9 @@ def test_linear_layers_cost_what_they_cost_by_hand() -> None:
     layers, first = 6 * 7 + 7 * 5 + 5 * 4, 6 * 7
     with Flops() as flops:
         measured(net, "empirical", x, y, at_once=15)
-    assert flops.total == 2 * (layers + 40 * (layers + layers - first + layers)), "one row more tells whether the layers are alone"
+    assert flops.total == 2 * (layers + 40 * (layers + layers - first + layers)), (
+        "one row more tells whether the layers are alone"
+    )
 
 
 def test_it_is_nowhere_negative_and_zero_into_dead_units() -> None:
@@ -144,7 +165,10 @@ def test_masked_outputs_do_not_make_it_infinite() -> None:
     y = y % 2
     mask = torch.tensor([0.0, 0.0, -torch.inf, -torch.inf])
     for kind in ("exact", "sample", "empirical", "predicted", "batch_squared"):
-        assert all(f.isfinite().all() for f in fisher(net, lambda part: (net(x[part]) + mask).log_softmax(1), y, kind))
+        assert all(
+            f.isfinite().all()
+            for f in fisher(net, lambda part: (net(x[part]) + mask).log_softmax(1), y, kind)
+        )
 
 
 @pytest.mark.parametrize(("kind", "closed"), [("mlp", True), ("norm", False), ("twice", False)])
@@ -188,7 +212,9 @@ def flat_memory(learner: EWC, name: str) -> torch.Tensor:
 def test_after_one_task_the_pull_is_strength_times_fisher_times_drift(penalty: str) -> None:
     learner = learned(1, penalty=penalty, strength=3.0)
     assert not penalty_gradient(learner, 0.0).any()
-    assert torch.allclose(penalty_gradient(learner, 0.01), 3.0 * flat_memory(learner, "A") * 0.01, rtol=1e-4, atol=1e-12)
+    assert torch.allclose(
+        penalty_gradient(learner, 0.01), 3.0 * flat_memory(learner, "A") * 0.01, rtol=1e-4, atol=1e-12
+    )
 
 
 def test_after_more_tasks_separate_pulls_to_each_of_its_centres() -> None:
@@ -210,7 +236,12 @@ def test_after_more_tasks_separate_pulls_to_each_of_its_centres() -> None:
 
 
 def test_the_three_penalties_agree_until_the_second_task_and_differ_from_the_third() -> None:
-    ends = {tasks: [flat(learned(tasks, penalty=p, strength=50.0).network) for p in ("separate", "huszar", "online")] for tasks in (2, 3)}
+    ends = {
+        tasks: [
+            flat(learned(tasks, penalty=p, strength=50.0).network) for p in ("separate", "huszar", "online")
+        ]
+        for tasks in (2, 3)
+    }
     assert torch.equal(ends[2][0], ends[2][1])
     assert torch.equal(ends[2][0], ends[2][2])
     separate, huszar, online = ends[3]
@@ -284,7 +315,12 @@ def test_the_closed_form_holds_where_each_task_has_a_head() -> None:
         net(x, 0)
     assert len(calls) == 2
     found = fisher(net, lambda part: net(x[part], 0).log_softmax(1), y, "empirical")
-    rows = [torch.autograd.grad(net(x[i : i + 1], 0).log_softmax(1)[0, y[i]], list(net.parameters()), allow_unused=True) for i in range(20)]
+    rows = [
+        torch.autograd.grad(
+            net(x[i : i + 1], 0).log_softmax(1)[0, y[i]], list(net.parameters()), allow_unused=True
+        )
+        for i in range(20)
+    ]
     for f, parts in zip(found, zip(*rows)):
         expected = sum(torch.zeros_like(f) if g is None else g**2 for g in parts) / 20
         assert torch.allclose(f, expected, rtol=1e-9)

@@ -22,11 +22,17 @@ def flat(network: nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("head", ["single", "multi_train_test"])
 @pytest.mark.parametrize("state", ["reset", "carry"])
-def test_finetune_is_a_hand_written_loop_to_the_bit(optimizer: str, dropout: float, head: str, state: str) -> None:
+def test_finetune_is_a_hand_written_loop_to_the_bit(
+    optimizer: str, dropout: float, head: str, state: str
+) -> None:
     s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head=head)
     build = builder(s, dropout=dropout)
     momentum = 0.0 if optimizer == "adam" else 0.9
-    learned = learn(Finetune(build=build, head=s.head, seed=3), s, training(optimizer=optimizer, momentum=momentum, optimizer_state=state))
+    learned = learn(
+        Finetune(build=build, head=s.head, seed=3),
+        s,
+        training(optimizer=optimizer, momentum=momentum, optimizer_state=state),
+    )
 
     from cl_lightning.randomness import seed_of, seeded
 
@@ -37,7 +43,11 @@ def test_finetune_is_a_hand_written_loop_to_the_bit(optimizer: str, dropout: flo
             if index == 0 or state == "reset":
                 parameters = network.parameters()
                 adam = optimizer == "adam"
-                opt = torch.optim.Adam(parameters, 0.01, fused=True) if adam else torch.optim.SGD(parameters, 0.01, momentum, fused=True)
+                opt = (
+                    torch.optim.Adam(parameters, 0.01, fused=True)
+                    if adam
+                    else torch.optim.SGD(parameters, 0.01, momentum, fused=True)
+                )
             network.train()
             for block in Blocks(s.task(index).train, (3, f"task{index}", 0), 10, 3, 1):
                 for batch in block.batches:

@@ -34,7 +34,9 @@ def problem(seed: int, constraints: int, size: int = 8) -> tuple[np.ndarray, np.
     return G, g
 
 
-def solve(G: np.ndarray, g: np.ndarray, margin: float = 0.0, ridge: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+def solve(
+    G: np.ndarray, g: np.ndarray, margin: float = 0.0, ridge: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     v = dual(G @ G.T + ridge * np.eye(len(G)), G @ g, margin)
     return g + G.T @ v, v
 
@@ -46,7 +48,9 @@ def brute_force(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
         free = [i for i in range(n) if i not in held]
         v = np.full(n, margin)
         if free:
-            v[free] = np.linalg.solve(P[np.ix_(free, free)], -q[free] - P[np.ix_(free, list(held))] @ v[list(held)])
+            v[free] = np.linalg.solve(
+                P[np.ix_(free, free)], -q[free] - P[np.ix_(free, list(held))] @ v[list(held)]
+            )
         value = v @ P @ v / 2 + q @ v
         if (v >= margin - 1e-10).all() and value < least:
             best, least = v, value
@@ -54,7 +58,9 @@ def brute_force(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
 
 
 @settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 10**6), constraints=st.integers(1, 8), margin=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+@given(
+    seed=st.integers(0, 10**6), constraints=st.integers(1, 8), margin=st.sampled_from([0.0, 0.1, 0.5, 1.0])
+)
 def test_the_dual_is_that_of_trying_all_active_sets(seed: int, constraints: int, margin: float) -> None:
     G, g = problem(seed, constraints, size=12)
     P = G @ G.T + 1e-3 * np.eye(constraints)
@@ -63,10 +69,14 @@ def test_the_dual_is_that_of_trying_all_active_sets(seed: int, constraints: int,
 
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 10**6), constraints=st.integers(1, 8))
-def test_the_step_raises_no_memorys_loss_and_is_the_nearest_that_does_not(seed: int, constraints: int) -> None:
+def test_the_step_raises_no_memorys_loss_and_is_the_nearest_that_does_not(
+    seed: int, constraints: int
+) -> None:
     G, g = problem(seed, constraints)
     z, v = solve(G, g)
-    assert (G @ z >= -1e-9 * np.linalg.norm(g) * np.linalg.norm(G, axis=1)).all()  # z itself may be 0, but for rounding
+    assert (
+        G @ z >= -1e-9 * np.linalg.norm(g) * np.linalg.norm(G, axis=1)
+    ).all()  # z itself may be 0, but for rounding
     assert np.abs(v * (G @ z)).max() < 1e-6  # complementary slackness
     draws = np.random.default_rng(seed + 1)
     for candidate in g + draws.normal(size=(1000, len(g))) * np.linalg.norm(z - g):
@@ -85,7 +95,10 @@ def test_with_one_memory_it_is_the_closed_form(seed: int) -> None:
 @given(seed=st.integers(0, 10**6), margin=st.floats(0.01, 2.0))
 def test_no_weight_is_below_the_margin(seed: int, margin: float) -> None:
     G, g = problem(seed, 5)
-    assert solve(G, g, margin)[1].min() == pytest.approx(margin, abs=1e-12) or solve(G, g, margin)[1].min() > margin
+    assert (
+        solve(G, g, margin)[1].min() == pytest.approx(margin, abs=1e-12)
+        or solve(G, g, margin)[1].min() > margin
+    )
 
 
 def test_two_memories_that_contradict_each_other_leave_the_orthogonal_part() -> None:
@@ -148,7 +161,9 @@ def memory_gradients(learner, c: Candidate) -> torch.Tensor:
     rows = []
     for k, count in enumerate(learner.memory["counts"]):
         old = Batch(learner.memory["x"][k, :count], learner.memory["y"][k, :count], torch.full((count,), k))
-        rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(learner.loss(c, old), trained(c.network))]))
+        rows.append(
+            torch.cat([g.flatten() for g in torch.autograd.grad(learner.loss(c, old), trained(c.network))])
+        )
     return torch.stack(rows)
 
 
@@ -173,13 +188,23 @@ def test_without_violation_the_gradient_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("cls", [GEM, AGEM])
 def test_the_first_task_is_finetunes_to_the_bit(cls) -> None:
-    assert torch.equal(*(torch.cat([p.flatten() for p in learned(kind, tasks=1).network.parameters()]) for kind in (cls, Finetune)))
+    assert torch.equal(
+        *(
+            torch.cat([p.flatten() for p in learned(kind, tasks=1).network.parameters()])
+            for kind in (cls, Finetune)
+        )
+    )
 
 
 def test_with_one_past_task_and_its_whole_memory_agem_is_gem() -> None:
-    gem, agem = learned(GEM, tasks=1, margin=0.0, memories=20), learned(AGEM, tasks=1, memories=20, reference_batch=20)
+    gem, agem = (
+        learned(GEM, tasks=1, margin=0.0, memories=20),
+        learned(AGEM, tasks=1, memories=20, reference_batch=20),
+    )
     gem.ridge = 0.0
-    agem.reference = lambda batch: Batch(agem.memory["x"][0], agem.memory["y"][0], torch.zeros(20, dtype=torch.int64))
+    agem.reference = lambda batch: Batch(
+        agem.memory["x"][0], agem.memory["y"][0], torch.zeros(20, dtype=torch.int64)
+    )
     c = Candidate(gem.network)
     r = memory_gradients(gem, c)[0]
     g = torch.randn(len(r), generator=torch.Generator().manual_seed(0)) * r.std() - r
@@ -199,7 +224,9 @@ def test_agems_step_agrees_with_its_reference_and_is_untouched_where_it_does() -
     for batch in (batch_of(2), batch_of(1, 60)):
         g, z, c = edited(learner, batch)
         reference = learner.reference(batch)
-        r = torch.cat([p.flatten() for p in torch.autograd.grad(learner.loss(c, reference), trained(c.network))])
+        r = torch.cat(
+            [p.flatten() for p in torch.autograd.grad(learner.loss(c, reference), trained(c.network))]
+        )
         assert z @ r > -1e-5 * z.norm() * r.norm()
         assert torch.equal(g, z) == bool(g @ r >= 0)
 
@@ -250,7 +277,10 @@ def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
     settings = training(optimizer="sgd", lr=0.03, max_epochs=3, single_pass=True)
 
     def accuracy(make: Callable[..., Learner]) -> float:
-        return mean(mean(learn(make(build=builder(s, (32,)), head=s.head, seed=seed), s, settings).matrix[-1]) for seed in range(3))
+        return mean(
+            mean(learn(make(build=builder(s, (32,)), head=s.head, seed=seed), s, settings).matrix[-1])
+            for seed in range(3)
+        )
 
     gem, without_margin = (accuracy(partial(GEM, memories=50, margin=margin)) for margin in (0.5, 0.0))
     assert gem > accuracy(Finetune) + 0.2
@@ -264,8 +294,19 @@ def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
 def test_memories_count_for_the_outputs_of_their_own_task(cls) -> None:
     from cl_lightning.data.streams.recipes import split
 
-    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head="multi_train_test")
-    learner = learn(cls(build=builder(s), head=s.head, seed=0, memories=20), s, training(optimizer="sgd", lr=0.1), tasks=1).learner
+    s = split(
+        toys.images(),
+        seed=0,
+        tasks=2,
+        classes_per_task=2,
+        n_train=60,
+        n_val=0,
+        n_test=None,
+        head="multi_train_test",
+    )
+    learner = learn(
+        cls(build=builder(s), head=s.head, seed=0, memories=20), s, training(optimizer="sgd", lr=0.1), tasks=1
+    ).learner
     seen = []
     own = learner.loss
     learner.loss = lambda c, batch: seen.append(batch.task.unique().tolist()) or own(c, batch)
@@ -281,9 +322,21 @@ def test_memories_count_for_the_outputs_of_their_own_task(cls) -> None:
 def test_a_head_that_no_loss_is_about_stays_without_a_gradient(cls) -> None:
     from cl_lightning.data.streams.recipes import split
 
-    s = split(toys.images(classes=6), seed=0, tasks=3, classes_per_task=2, n_train=60, n_val=0, n_test=None, head="multi_train_test")
+    s = split(
+        toys.images(classes=6),
+        seed=0,
+        tasks=3,
+        classes_per_task=2,
+        n_train=60,
+        n_val=0,
+        n_test=None,
+        head="multi_train_test",
+    )
     learner = learn(
-        cls(build=builder(s, heads="per_task"), head=s.head, seed=0, memories=20), s, training(optimizer="sgd", lr=0.1), tasks=1
+        cls(build=builder(s, heads="per_task"), head=s.head, seed=0, memories=20),
+        s,
+        training(optimizer="sgd", lr=0.1),
+        tasks=1,
     ).learner
     c = Candidate(learner.network)
     batch = Batch(*s.task(1).train.gather(torch.arange(10)), key=(0, 1))
@@ -307,7 +360,9 @@ def stepped(cls, memories: list[list[float]], g: list[float], **options) -> list
             return (c.network.weight[0] * batch.x.flatten(1).mean(0)).sum()
 
     head = Head("domain", 1, ((0,),) * (len(memories) + 1))
-    learner = Linear(build=lambda head: torch.nn.Linear(len(g), 1, bias=False), head=head, memories=1, **options)
+    learner = Linear(
+        build=lambda head: torch.nn.Linear(len(g), 1, bias=False), head=head, memories=1, **options
+    )
     nothing = torch.zeros(1, dtype=torch.int64)
     for index, example in enumerate(memories):
         split = Split(torch.tensor(example).reshape(1, 1, 1, -1), nothing, nothing + index)
@@ -356,7 +411,9 @@ def projected_by_hand(g: torch.Tensor, rows: list[torch.Tensor], margin: float) 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_gem_learns_three_tasks_as_by_hand(margin: float, masked: bool) -> None:
     s = by_hand.pairs() if masked else toys.stream(tasks=3)
-    learner = by_hand.learned(GEM(build=builder(s), head=s.head, seed=by_hand.SEED, memories=20, margin=margin), s)
+    learner = by_hand.learned(
+        GEM(build=builder(s), head=s.head, seed=by_hand.SEED, memories=20, margin=margin), s
+    )
     net = by_hand.fresh(0, (36, 16, 16, s.head.outputs))
     memories: list[tuple] = []
     cosines = []
@@ -377,7 +434,9 @@ def test_gem_learns_three_tasks_as_by_hand(margin: float, masked: bool) -> None:
 
 def test_agem_learns_three_tasks_as_by_hand() -> None:
     s = toys.stream(tasks=3)
-    learner = by_hand.learned(AGEM(build=builder(s), head=s.head, seed=by_hand.SEED, memories=20, reference_batch=15), s)
+    learner = by_hand.learned(
+        AGEM(build=builder(s), head=s.head, seed=by_hand.SEED, memories=20, reference_batch=15), s
+    )
     net = by_hand.fresh(0)
     x_old, y_old = torch.empty(0, 1, 6, 6), torch.empty(0, dtype=torch.int64)
     products = []

@@ -51,7 +51,9 @@ def test_joint_training_sees_every_example_of_the_pool_once_an_epoch(at: str, tr
         pool = [(i, x.sum().item()) for i in range(tasks) for x in s.task(i).train.x.flatten(1)]
         expected += pool * 2
     assert sorted(t for t, _ in learner.seen) == sorted(t for t, _ in expected)
-    assert sorted(round(x, 2) for _, x in learner.seen) == pytest.approx(sorted(round(x, 2) for _, x in expected), abs=0.02)
+    assert sorted(round(x, 2) for _, x in learner.seen) == pytest.approx(
+        sorted(round(x, 2) for _, x in expected), abs=0.02
+    )
 
 
 def test_joint_from_scratch_does_not_depend_on_what_it_learned_before() -> None:
@@ -62,5 +64,8 @@ def test_joint_from_scratch_does_not_depend_on_what_it_learned_before() -> None:
 
 
 def test_joint_beats_finetune_on_the_average_of_all_tasks() -> None:
-    joint, finetune = (learn(make(cls), toys.stream(tasks=5), training(max_epochs=20)).matrix[-1] for cls in (Joint, Finetune))
+    joint, finetune = (
+        learn(make(cls), toys.stream(tasks=5), training(max_epochs=20)).matrix[-1]
+        for cls in (Joint, Finetune)
+    )
     assert sum(joint) > sum(finetune)

@@ -50,7 +50,10 @@ def tasks(n: int, ways: int = 10) -> list[Task]:
 
 
 def after_first_task(network: str = "resnet", ways: int = 10, **options: Any) -> tuple[MNTDP, list[Task]]:
-    built, backbone = tasks(3, ways), NETWORKS[network](**{k: options.pop(k) for k in ("modules",) if k in options})
+    built, backbone = (
+        tasks(3, ways),
+        NETWORKS[network](**{k: options.pop(k) for k in ("modules",) if k in options}),
+    )
     learner = MNTDP(build=backbone, head=built[0].head, **options)
     learner.adopt(learner.paths_from([], built[0])[0], built[0])
     return learner, built
@@ -59,7 +62,16 @@ def after_first_task(network: str = "resnet", ways: int = 10, **options: Any) ->
 # ---- candidates --------------------------------------------------------------------------------------------------
 
 
-TRAINABLE = {7: 0, 6: 650, 5: 74_634, 4: 152_842, 3: 305_034, 2: 457_226, 1: 605_194, 0: 607_050}  # by modules re-used
+TRAINABLE = {
+    7: 0,
+    6: 650,
+    5: 74_634,
+    4: 152_842,
+    3: 305_034,
+    2: 457_226,
+    1: 605_194,
+    0: 607_050,
+}  # by modules re-used
 
 
 def test_candidates_re_use_ever_fewer_modules_and_train_the_rest() -> None:
@@ -89,7 +101,15 @@ def test_the_grid_multiplies_all_but_pure_re_use() -> None:
 
 def test_an_old_head_is_re_used_only_where_the_numbers_of_classes_match() -> None:
     learner, _ = after_first_task(ways=10)
-    assert [len(c.network.prefix) for c in learner.paths_from([0], tasks(3, ways=5)[1])] == [6, 5, 4, 3, 2, 1, 0]
+    assert [len(c.network.prefix) for c in learner.paths_from([0], tasks(3, ways=5)[1])] == [
+        6,
+        5,
+        4,
+        3,
+        2,
+        1,
+        0,
+    ]
     learner, built = after_first_task(allow_head_reuse=False)
     assert len(learner.paths_from([0], built[1])) == 7
 
@@ -117,7 +137,9 @@ def test_new_modules_begin_alike_in_all_candidates_and_as_independents_do() -> N
     for c in found:
         whole = list(fresh.stages().values())[len(c.network.prefix) :]
         for mine, its in zip(c.network.stages, whole):
-            assert all(torch.equal(a, b) for a, b in zip(mine.state_dict().values(), its.state_dict().values()))
+            assert all(
+                torch.equal(a, b) for a, b in zip(mine.state_dict().values(), its.state_dict().values())
+            )
 
 
 # ---- memory, as published ------------------------------------------------------------------------------------------
@@ -129,23 +151,36 @@ SAVED = {0: 0, 1: 0.008, 2: 0.602, 3: 1.213, 4: 1.825, 5: 2.139, 6: 2.436, 7: 2.
 @pytest.mark.parametrize("reused", SAVED)
 def test_a_task_adds_what_it_does_not_re_use(reused: int) -> None:
     learner, built = after_first_task()
-    before, alone = published_memory(learner.library), published_memory(Independent(build=learner.build, head=learner.head).new_network(1))
-    learner.adopt(next(c for c in learner.paths_from([0], built[1]) if len(c.network.prefix) == reused), built[1])
+    before, alone = (
+        published_memory(learner.library),
+        published_memory(Independent(build=learner.build, head=learner.head).new_network(1)),
+    )
+    learner.adopt(
+        next(c for c in learner.paths_from([0], built[1]) if len(c.network.prefix) == reused), built[1]
+    )
     added = published_memory(learner.library) - before
     assert round((alone - added) / 1e6, 3) == SAVED[reused]
     assert added == 4 * TRAINABLE[reused] + 4 * sum(
-        b.numel() for n in learner.library.paths[1][reused:] for b in learner.library.modules_by_number[n].buffers()
+        b.numel()
+        for n in learner.library.paths[1][reused:]
+        for b in learner.library.modules_by_number[n].buffers()
     )
 
 
-@pytest.mark.parametrize(("count", "ways", "megabytes"), [(6, 10, 14.631), (5, 10, 12.193), (10, 10, 24.385), (100, 5, 243.722)])
+@pytest.mark.parametrize(
+    ("count", "ways", "megabytes"), [(6, 10, 14.631), (5, 10, 12.193), (10, 10, 24.385), (100, 5, 243.722)]
+)
 def test_independent_networks_need_the_published_memory(count: int, ways: int, megabytes: float) -> None:
     head = tasks(1, ways)[0].head
     assert round(count * published_memory(ResNet((3, 32, 32), head)) / 1e6, 3) == megabytes
 
 
-@pytest.mark.parametrize(("count", "ways", "megabytes"), [(6, 10, 2.452), (5, 10, 2.449), (10, 10, 2.462), (100, 5, 2.566)])
-def test_a_trunk_with_a_head_a_task_needs_the_published_memory(count: int, ways: int, megabytes: float) -> None:
+@pytest.mark.parametrize(
+    ("count", "ways", "megabytes"), [(6, 10, 2.452), (5, 10, 2.449), (10, 10, 2.462), (100, 5, 2.566)]
+)
+def test_a_trunk_with_a_head_a_task_needs_the_published_memory(
+    count: int, ways: int, megabytes: float
+) -> None:
     built = tasks(count, ways)
     learner = NewHead(build=partial(ResNet, input_shape=(3, 32, 32)), head=built[0].head)
     for task in built:
@@ -181,7 +216,10 @@ def patterns(seed: int) -> Images:
 def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options: Any) -> toys.Learned:
     build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     return toys.learn(
-        learner(build=build, head=s.head, seed=0, **options), s, toys.training(max_epochs=6, patience=1000, lr=0.003), tasks=tasks
+        learner(build=build, head=s.head, seed=0, **options),
+        s,
+        toys.training(max_epochs=6, patience=1000, lr=0.003),
+        tasks=tasks,
     )
 
 
@@ -231,7 +269,9 @@ def test_nothing_is_ever_forgotten_to_the_bit() -> None:
 def test_candidates_that_are_discarded_leave_frozen_modules_as_they_were() -> None:
     first = learned(copied(), tasks=1).learner.state_dict()
     later = learned(copied(), tasks=3).learner.state_dict()
-    assert all(torch.equal(value, later[key]) for key, value in first.items() if isinstance(value, torch.Tensor))
+    assert all(
+        torch.equal(value, later[key]) for key, value in first.items() if isinstance(value, torch.Tensor)
+    )
     assert any("num_batches_tracked" in key for key in first)
 
 
@@ -241,12 +281,16 @@ def test_a_candidate_trains_nothing_but_its_new_modules() -> None:
     class Watch(MNTDP):
         def after_backward(self, c, batch):
             if self.phase_run.task.index == 1:
-                gradients[len(c.network.prefix)] = {name for name, p in c.network.named_parameters() if p.grad is not None}
+                gradients[len(c.network.prefix)] = {
+                    name for name, p in c.network.named_parameters() if p.grad is not None
+                }
                 assert all(p.grad is None for p in self.library.parameters())
 
     learned(copied(), Watch, tasks=2)
     assert set(gradients) == set(range(7))
-    assert all(len({name.split(".")[1] for name in names}) == 7 - reused for reused, names in gradients.items())
+    assert all(
+        len({name.split(".")[1] for name in names}) == 7 - reused for reused, names in gradients.items()
+    )
 
 
 def test_the_all_new_candidate_is_the_independent_network() -> None:
@@ -261,22 +305,31 @@ def test_the_all_new_candidate_is_the_independent_network() -> None:
     x = s.test(1).x[:20]
     assert torch.equal(alone(x, 1), independent(x, 1))
     in_company = learned(s, tasks=2).standing(1)["reuse=0,default"]
-    assert in_company["val_accuracy"] == learned(s, Independent, tasks=2).standing(1)["default"]["val_accuracy"]
+    assert (
+        in_company["val_accuracy"] == learned(s, Independent, tasks=2).standing(1)["default"]["val_accuracy"]
+    )
 
 
 def test_all_learners_end_the_first_task_alike() -> None:
     s, x = copied(), copied().test(0).x[:20]
-    logits = [learned(s, kind, tasks=1).learner(x, 0) for kind in (MNTDP, Independent, NewHead, partial(NewHead, trunk="finetune"))]
+    logits = [
+        learned(s, kind, tasks=1).learner(x, 0)
+        for kind in (MNTDP, Independent, NewHead, partial(NewHead, trunk="finetune"))
+    ]
     assert all(torch.equal(one, logits[0]) for one in logits)
 
 
 def test_new_heads_moving_trunk_keeps_the_running_statistics_of_the_first_task() -> None:
     one, two = (learned(copied(), partial(NewHead, trunk="finetune"), tasks=n).learner.trunk for n in (1, 2))
     assert all(torch.equal(value, dict(two.named_buffers())[name]) for name, value in one.named_buffers())
-    assert not any(torch.equal(value, dict(two.named_parameters())[name]) for name, value in one.named_parameters())
+    assert not any(
+        torch.equal(value, dict(two.named_parameters())[name]) for name, value in one.named_parameters()
+    )
 
 
-def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The best is forged to lie in the middle of training; weights and statistics are those of that moment, and so are the logits."""
     best, states, logits = 36, {}, {}
 
@@ -300,7 +353,11 @@ def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
     winner, last = run.winner(0), max(states)
     assert (winner["val_accuracy"], winner["steps_to_best"], winner["steps"]) == (1.0, best, last)
     kept: Any = run.learner
-    found = {name: value for name, value in kept.library.modules_by_number.state_dict().items() if isinstance(value, torch.Tensor)}
+    found = {
+        name: value
+        for name, value in kept.library.modules_by_number.state_dict().items()
+        if isinstance(value, torch.Tensor)
+    }
     assert [name for name in found if "running" in name]
     for (name, value), at_best, at_last in zip(found.items(), states[best].values(), states[last].values()):
         assert torch.equal(value, at_best), name
@@ -318,7 +375,9 @@ def test_shifted_labels_need_another_head() -> None:
 
 @pytest.mark.parametrize("at_once", [None, 1, 3])
 @pytest.mark.parametrize("tied", [range(8), (7, 0), (5, 4, 1), (2, 0)])
-def test_ties_go_to_the_candidate_that_re_uses_more(tied: Sequence[int], at_once: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ties_go_to_the_candidate_that_re_uses_more(
+    tied: Sequence[int], at_once: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     forge(monkeypatch, lambda run, i: 0.5 + 0.25 * (prefix_length(run, i) in tied))
     s = copied(n_train=20)
     learner = MNTDP(build=partial(ResNet, input_shape=s.shape, width=4), head=s.head)
@@ -421,9 +480,16 @@ def test_the_search_sees_every_class_in_its_proportion() -> None:
 
 def test_the_order_of_examples_does_not_change_scores() -> None:
     generator = torch.Generator().manual_seed(0)
-    known, asked, labels, answers = torch.rand(50, 4, generator=generator), torch.rand(20, 4), torch.arange(50) % 3, torch.arange(20) % 3
+    known, asked, labels, answers = (
+        torch.rand(50, 4, generator=generator),
+        torch.rand(20, 4),
+        torch.arange(50) % 3,
+        torch.arange(20) % 3,
+    )
     order = torch.randperm(50, generator=generator)
-    assert vote_accuracy(known, labels, asked, answers, 5) == vote_accuracy(known[order], labels[order], asked, answers, 5)
+    assert vote_accuracy(known, labels, asked, answers, 5) == vote_accuracy(
+        known[order], labels[order], asked, answers, 5
+    )
 
 
 def test_without_validation_data_there_is_no_search() -> None:

@@ -65,7 +65,9 @@ def test_a_ring_holds_the_last_of_each_class_of_each_task() -> None:
     memory: dict = {}
     for index in range(2):
         ring_of_each_class(memory, numbered(index, 40), 3)
-    expected = {(t, c): [1000 * t + n + 1 for n in range(40) if n % 4 == c][-3:] for t in range(2) for c in range(4)}
+    expected = {
+        (t, c): [1000 * t + n + 1 for n in range(40) if n % 4 == c][-3:] for t in range(2) for c in range(4)
+    }
     for (t, c), numbers in expected.items():
         rows = (memory["task"] == t) & (memory["y"] == c)
         assert memory["x"][rows].flatten().tolist() == numbers
@@ -98,7 +100,16 @@ def test_mini_batches_are_doubled_with_examples_of_past_tasks_alone(policy: str)
 
 
 def test_replayed_examples_count_for_their_own_tasks_outputs() -> None:
-    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head="multi_train_test")
+    s = split(
+        toys.images(),
+        seed=0,
+        tasks=2,
+        classes_per_task=2,
+        n_train=60,
+        n_val=0,
+        n_test=None,
+        head="multi_train_test",
+    )
     learner = ER(build=builder(s), head=s.head, seed=0, size=20)
     learn(learner, s, training(max_epochs=1), tasks=1)
     batch = learner.extend(Batch(*s.task(1).train.gather(torch.arange(5)), key=(0, "task1", 0, 0)))
@@ -132,7 +143,9 @@ def kept_by_hand(memory: list[Example], seen: list[Example], policy: str, size: 
 @pytest.mark.parametrize(("policy", "size"), [("reservoir", 25), ("ring", 4)])
 def test_three_tasks_are_learned_as_by_hand(policy: str, size: int) -> None:
     s = by_hand.pairs()
-    learner = by_hand.learned(ER(build=builder(s), head=s.head, seed=by_hand.SEED, policy=policy, size=size), s)
+    learner = by_hand.learned(
+        ER(build=builder(s), head=s.head, seed=by_hand.SEED, policy=policy, size=size), s
+    )
     net = by_hand.fresh(0, (36, 16, 16, 6))
     memory: list[Example] = []
     seen: list[Example] = []
@@ -157,5 +170,8 @@ def test_three_tasks_are_learned_as_by_hand(policy: str, size: int) -> None:
 def test_replay_forgets_less_than_finetune() -> None:
     s = toys.stream(tasks=5, n_train=200, n_val=0)
     settings = training(optimizer="sgd", lr=0.3, max_epochs=3, single_pass=True)
-    er, none = (sum(learn(ER(build=builder(s, (32,)), head=s.head, size=size), s, settings).matrix[-1]) for size in (200, 0))
+    er, none = (
+        sum(learn(ER(build=builder(s, (32,)), head=s.head, size=size), s, settings).matrix[-1])
+        for size in (200, 0)
+    )
     assert er > none + 0.5

@@ -25,7 +25,12 @@ FIRST_AND_LAST = {
     "plus": (f"{{source: mnist, {FEW}}}", f"{{source: mnist, like: 0, {LARGE}}}"),
     "pl": (f"{{source: mnist, {FEW}}}", f"{{source: madbase, {LARGE}}}"),
 }
-SMALL = ("backbone.sizes=[100,100,100,100]", "selection=none", "stream.test_per_class=200", "trainer.evaluate=seen")
+SMALL = (
+    "backbone.sizes=[100,100,100,100]",
+    "selection=none",
+    "stream.test_per_class=200",
+    "trainer.evaluate=seen",
+)
 IMAGES = [
     f"data.sources.{name}.{split}"
     for name in ("mnist", "fashion_mnist", "kmnist", "madbase", "notmnist")
@@ -47,7 +52,16 @@ def learned(stream: str, seed: int, *overrides: str) -> dict[str, Any]:
     first, last = FIRST_AND_LAST[stream]
     tasks = f"stream.tasks=[{first}, {BETWEEN}, {last}]"
     with TemporaryDirectory() as folder:
-        options = ("learner=mntdp_d", "stream=ctrl_short", tasks, f"seed={seed}", "reference=true", *SMALL, *LONGER, *overrides)
+        options = (
+            "learner=mntdp_d",
+            "stream=ctrl_short",
+            tasks,
+            f"seed={seed}",
+            "reference=true",
+            *SMALL,
+            *LONGER,
+            *overrides,
+        )
         return run(Path(folder), *options, small=False)
 
 
@@ -69,7 +83,10 @@ def test_where_nothing_is_to_be_gained_little_is_re_used_and_nothing_lost(stream
 
 
 def test_a_random_prior_finds_less_to_transfer() -> None:
-    nearest, random = ([learned("minus", seed, *p)["reference"]["transfer"] for seed in (0, 1)] for p in ((), ("learner.prior=random",)))
+    nearest, random = (
+        [learned("minus", seed, *p)["reference"]["transfer"] for seed in (0, 1)]
+        for p in ((), ("learner.prior=random",))
+    )
     assert mean(random) <= mean(nearest) - 0.1
 
 
@@ -80,7 +97,12 @@ def test_nothing_is_forgotten(stream: str) -> None:
 
 def test_ten_drawn_tasks_are_learned_better_than_apart_and_in_less_memory(tmp_path: Path) -> None:
     """S_long in small: two data sets, 1500 or 50 examples a task."""
-    drawn = ("stream.names=[mnist,notmnist]", "stream.large=[1500,250]", "stream.small=[50,50]", "stream.held_out=null")
+    drawn = (
+        "stream.names=[mnist,notmnist]",
+        "stream.large=[1500,250]",
+        "stream.small=[50,50]",
+        "stream.held_out=null",
+    )
     stream = ("stream=ctrl_long", "stream/show=plain", "stream.show.val_copies=0", "stream.tasks=10", *drawn)
     gains = []
     for seed in (0, 1):

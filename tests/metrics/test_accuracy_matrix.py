@@ -48,7 +48,8 @@ TOLD_APART = torch.tensor(  # no two definitions give the same number, whatever 
 )
 BY_HAND = {
     "average_accuracy": (0.50 + 0.75 + 0.75 + 0.80) / 4,  # 0.7
-    "average_incremental_accuracy": (0.90 + (0.95 + 0.80) / 2 + (0.60 + 0.85 + 0.70) / 3 + 2.80 / 4) / 4,  # 0.798
+    "average_incremental_accuracy": (0.90 + (0.95 + 0.80) / 2 + (0.60 + 0.85 + 0.70) / 3 + 2.80 / 4)
+    / 4,  # 0.798
     "learning_accuracy": (0.90 + 0.80 + 0.70 + 0.80) / 4,  # 0.8
     "backward_transfer": ((0.50 - 0.90) + (0.75 - 0.80) + (0.75 - 0.70)) / 3,  # -0.133
     "forward_transfer": ((0.40 - 0.30) + (0.50 - 0.72) + (0.45 - 0.20)) / 3,  # 0.043
@@ -95,7 +96,9 @@ def test_a_learner_that_knows_only_the_last_task() -> None:
     assert forgetting_ratio(identity, torch.zeros(4), torch.ones(4)) == 0.75
 
 
-ROSE_AND_FELL = torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.9, 0.8, 0.0], [0.4, 0.6, 0.7]])  # task 0 was best after task 1
+ROSE_AND_FELL = torch.tensor(
+    [[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.9, 0.8, 0.0], [0.4, 0.6, 0.7]]
+)  # task 0 was best after task 1
 FORGOTTEN = {  # by hand
     "since it was learned": (forgetting, ((0.5 - 0.4) + (0.8 - 0.6)) / 2),
     "from its best": (forgetting_from_best, ((0.9 - 0.4) + (0.8 - 0.6)) / 2),
@@ -104,7 +107,9 @@ FORGOTTEN = {  # by hand
 
 
 @pytest.mark.parametrize("definition", FORGOTTEN)
-def test_each_definition_of_forgetting_has_its_own_number_and_is_positive_where_something_was_forgotten(definition: str) -> None:
+def test_each_definition_of_forgetting_has_its_own_number_and_is_positive_where_something_was_forgotten(
+    definition: str,
+) -> None:
     metric, by_hand = FORGOTTEN[definition]
     assert metric(ROSE_AND_FELL).item() == pytest.approx(by_hand, abs=1e-6)
     assert by_hand > 0
@@ -120,7 +125,9 @@ def test_the_incremental_average_looks_at_learned_tasks_alone_and_at_every_row()
     assert average_incremental_accuracy(unseen).isnan()
 
 
-matrices = st.integers(2, 6).flatmap(lambda t: st.lists(st.lists(st.floats(0, 1), min_size=t, max_size=t), min_size=t + 1, max_size=t + 1))
+matrices = st.integers(2, 6).flatmap(
+    lambda t: st.lists(st.lists(st.floats(0, 1), min_size=t, max_size=t), min_size=t + 1, max_size=t + 1)
+)
 
 
 @given(matrices)
@@ -134,7 +141,9 @@ def test_forgetting_from_best_is_at_least_the_loss_since_learning(rows: list) ->
 def test_average_is_learning_accuracy_plus_transfer(rows: list) -> None:
     R = torch.tensor(rows, dtype=torch.float64)
     tasks = R.shape[1]
-    assert average_accuracy(R).item() == pytest.approx((learning_accuracy(R) + backward_transfer(R) * (tasks - 1) / tasks).item())
+    assert average_accuracy(R).item() == pytest.approx(
+        (learning_accuracy(R) + backward_transfer(R) * (tasks - 1) / tasks).item()
+    )
 
 
 def test_the_best_accuracy_counts_even_from_before_a_task_was_learned_and_missing_entries_do_not() -> None:
@@ -180,7 +189,11 @@ def test_what_a_missing_entry_decides_is_missing() -> None:
     values = all_metrics(blind)
     assert values["forward_transfer"].isnan()
     assert values["average_accuracy"] == average_accuracy(R)
-    assert all(v.isnan() for name, v in all_metrics(torch.tensor([[0.1], [0.9]])).items() if "transfer" in name or "forgetting" in name)
+    assert all(
+        v.isnan()
+        for name, v in all_metrics(torch.tensor([[0.1], [0.9]])).items()
+        if "transfer" in name or "forgetting" in name
+    )
 
 
 def test_every_metric_of_a_run_is_the_function_of_its_name() -> None:
@@ -204,10 +217,17 @@ CLASSES = {
 
 @pytest.mark.parametrize(("cls", "function"), CLASSES.items())
 def test_as_torchmetrics_they_accumulate_batches(cls, function) -> None:
-    generator, metric, matrix = torch.Generator().manual_seed(0), cls(tasks=3), metrics.AccuracyMatrix(tasks=3)
+    generator, metric, matrix = (
+        torch.Generator().manual_seed(0),
+        cls(tasks=3),
+        metrics.AccuracyMatrix(tasks=3),
+    )
     for learned in range(4):
         for task in range(3):
-            logits, target = torch.rand(20, 5, generator=generator), torch.randint(5, (20,), generator=generator)
+            logits, target = (
+                torch.rand(20, 5, generator=generator),
+                torch.randint(5, (20,), generator=generator),
+            )
             for part in range(2):
                 metric.update(logits[part::2], target[part::2], learned, task)
             matrix.update(logits, target, learned, task)

@@ -54,7 +54,9 @@ def test_without_any_gradients_graph_it_is_the_same_number() -> None:
 
 
 def test_counting_changes_no_bit() -> None:
-    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 3))
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 3)
+    )
     x = torch.rand(5, 1, 6, 6)
 
     def learned(counts: bool) -> list[torch.Tensor]:
@@ -117,7 +119,9 @@ def test_a_phase_counts_every_mini_batch_and_scoring(stack: bool) -> None:
 def test_candidates_that_left_cost_nothing_more() -> None:
     s = toys.stream(tasks=1)
     grid = [{"lr": 0.02}, {"lr": 1e-9}]
-    learned = learn(Finetune(build=builder(s), head=s.head, grid=grid, seed=0), s, training(patience=8, max_epochs=30))
+    learned = learn(
+        Finetune(build=builder(s), head=s.head, grid=grid, seed=0), s, training(patience=8, max_epochs=30)
+    )
     steps = [standing["steps"] for standing in learned.standing(0).values()]
     assert steps[0] > steps[1] == 10  # the second never improves
     forward = 2 * (36 * 16 + 16 * 16 + 16 * 4)
@@ -136,7 +140,10 @@ class Looking(Finetune):
 
 def test_the_learners_own_passes_are_counted() -> None:
     s = toys.stream(tasks=1, n_val=0)
-    plain, looking = (learn(cls(build=builder(s), head=s.head, seed=0), s).engine.settle().costs for cls in (Finetune, Looking))
+    plain, looking = (
+        learn(cls(build=builder(s), head=s.head, seed=0), s).engine.settle().costs
+        for cls in (Finetune, Looking)
+    )
     forward = 2 * (36 * 16 + 16 * 16 + 16 * 4)
     assert looking.flops - plain.flops == 60 * forward
 
@@ -191,11 +198,16 @@ class Added(Finetune):
 def test_functional_work_in_any_hook_is_counted_alone_and_in_shares(options: dict) -> None:
     grid, s = [{"lr": 0.1}, {"lr": 0.01}], toys.stream(tasks=1)
     costs = [
-        learn(cls(build=builder(s), head=s.head, grid=grid), s, training(max_epochs=2, **options)).costs() for cls in (Finetune, Added)
+        learn(cls(build=builder(s), head=s.head, grid=grid), s, training(max_epochs=2, **options)).costs()
+        for cls in (Finetune, Added)
     ]
     product, mini_batches = 2 * 5 * 7 * 3, 12
-    assert costs[1]["flops"] - costs[0]["flops"] == mini_batches * 2 * 3 * product, "each of two would need all three alone"
-    assert costs[1]["flops_executed"] - costs[0]["flops_executed"] == mini_batches * (1 + 2 * 2) * product, "extended once for both"
+    assert costs[1]["flops"] - costs[0]["flops"] == mini_batches * 2 * 3 * product, (
+        "each of two would need all three alone"
+    )
+    assert costs[1]["flops_executed"] - costs[0]["flops_executed"] == mini_batches * (1 + 2 * 2) * product, (
+        "extended once for both"
+    )
 
 
 def test_what_is_shared_is_executed_as_long_as_somebody_needs_it() -> None:

@@ -6,7 +6,9 @@ from cl_lightning.metrics.learning_curve import learning_curve_area
 
 
 def test_the_area_is_the_mean_over_the_first_mini_batches_and_over_tasks() -> None:
-    assert learning_curve_area([{b: b / 10 for b in range(6)}, dict.fromkeys(range(6), 0.5)]) == (0.25 + 0.5) / 2
+    assert (
+        learning_curve_area([{b: b / 10 for b in range(6)}, dict.fromkeys(range(6), 0.5)]) == (0.25 + 0.5) / 2
+    )
 
 
 def test_the_first_mini_batches_are_five_with_the_look_before_them_unless_told_otherwise() -> None:

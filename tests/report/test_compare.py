@@ -63,7 +63,9 @@ def test_means_and_standard_deviations_are_those_of_a_sample_of_seeds(tmp_path: 
     assert row[heads.index("ACC")] == "0.600 ± 0.327"
 
 
-def test_validation_stands_before_test_and_forgetting_is_positive_where_something_was_forgotten(tmp_path: Path) -> None:
+def test_validation_stands_before_test_and_forgetting_is_positive_where_something_was_forgotten(
+    tmp_path: Path,
+) -> None:
     matrices = [  # task 0 was best after task 1
         [[0.0] * 3, [0.5, 0.0, 0.0], [0.9, 0.8, 0.0], [0.4, 0.6, 0.7]],
         [[0.0] * 3, [0.6, 0.0, 0.0], [0.7, 0.8, 0.0], [0.4, 0.6, 0.8]],
@@ -72,7 +74,14 @@ def test_validation_stands_before_test_and_forgetting_is_positive_where_somethin
         result(tmp_path, "gem", seed, 0.0, **measured(matrix, validated=[0.25, 0.5, 0.45 + 0.3 * seed]))
     heads, (row,) = table(groups_in([tmp_path]))
     shown = {head: cell for head, cell in zip(heads, row) if head != "paper"}
-    assert [head for head in heads if head != "paper"][1:7] == ["val", "ACC", "AIA", "BWT", "FWT", "forgetting from best"]
+    assert [head for head in heads if head != "paper"][1:7] == [
+        "val",
+        "ACC",
+        "AIA",
+        "BWT",
+        "FWT",
+        "forgetting from best",
+    ]
     assert shown["val"] == "0.450 ± 0.071"  # 1.2 / 3 and 1.5 / 3
     assert shown["ACC"] == "0.583 ± 0.024"  # 1.7 / 3 and 1.8 / 3
     assert shown["AIA"] == "0.644 ± 0.008"  # (0.5 + 1.7 / 2 + 1.7 / 3) / 3 and (0.6 + 1.5 / 2 + 1.8 / 3) / 3
@@ -126,7 +135,11 @@ def test_of_the_data_the_kind_is_told_and_what_is_said_of_each_source_but_for_pl
         "data.sources.x.seed": 3,
     }
     told = settings_of({"data": {"sources": {"y": {**hub, "root": "/a", "licence": "b", "folder": "c"}}}})
-    assert told == {"data": "real", "data.sources.y._target_": "cl_lightning.data.sources.ParquetImages", "data.sources.y.folder": "c"}
+    assert told == {
+        "data": "real",
+        "data.sources.y._target_": "cl_lightning.data.sources.ParquetImages",
+        "data.sources.y.folder": "c",
+    }
 
 
 def test_no_run_no_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -142,7 +155,10 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
     import sys
 
     shown = subprocess.run(
-        [sys.executable, "-m", "cl_lightning.report", "--markdown", str(tmp_path)], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "cl_lightning.report", "--markdown", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     head, _, row = shown.stdout.splitlines()
     assert head.startswith("| learner | val | ACC | AIA | BWT | FWT | forgetting from best |")
@@ -172,7 +188,13 @@ PRINTED = {  # average accuracies of tables 13 to 18
 
 
 def ctrl_values(stream: str, learner: str, *overrides: str) -> dict[str, float]:
-    protocol = ("trainer=published", "backbone=resnet", "selection=task_level", f"learner={learner}", f"+experiment=ctrl_{stream}")
+    protocol = (
+        "trainer=published",
+        "backbone=resnet",
+        "selection=task_level",
+        f"learner={learner}",
+        f"+experiment=ctrl_{stream}",
+    )
     cfg = configure(*protocol, *overrides)
     return published(Group(cfg.name, learner_name(cfg), settings_of(relevant(cfg)), (0,), {}))
 
@@ -184,17 +206,27 @@ def test_average_accuracies_of_ctrl_are_the_printed_ones(learner: str) -> None:
         assert next(row["average_accuracy"] for row in rows if row["learner"] == learner) == printed
 
 
-@pytest.mark.parametrize(("stream", "learner"), [*((stream, "mntdp_d") for stream in CTRL), ("in", "independent"), ("in", "new_head")])
-def test_ctrls_published_numbers_stand_beside_the_papers_protocol_on_real_data(stream: str, learner: str) -> None:
+@pytest.mark.parametrize(
+    ("stream", "learner"),
+    [*((stream, "mntdp_d") for stream in CTRL), ("in", "independent"), ("in", "new_head")],
+)
+def test_ctrls_published_numbers_stand_beside_the_papers_protocol_on_real_data(
+    stream: str, learner: str
+) -> None:
     values = ctrl_values(stream, learner, "data=real")
     assert values["average_accuracy"] == dict(zip(CTRL, PRINTED[learner]))[stream]
     assert ("gain" in values) == (stream not in ("pl", "long"))
 
 
-@pytest.mark.parametrize("change", ["seed=3", "reference=false", "trainer.block=5", "trainer.threads=2", "learner.name=mntdp_d_again"])
+@pytest.mark.parametrize(
+    "change",
+    ["seed=3", "reference=false", "trainer.block=5", "trainer.threads=2", "learner.name=mntdp_d_again"],
+)
 def test_settings_that_change_no_result_keep_the_published_numbers(change: str) -> None:
     values = ctrl_values("out", "mntdp_d", "data=real", change)
-    assert (values == {}) == change.startswith("learner.name")  # a name of one's own is a learner of one's own
+    assert (values == {}) == change.startswith(
+        "learner.name"
+    )  # a name of one's own is a learner of one's own
 
 
 @pytest.mark.parametrize(
@@ -210,9 +242,13 @@ def test_ctrls_published_numbers_do_not_stand_beside_other_settings(change: str)
     assert ctrl_values("out", "mntdp_d", "data=real", change) == {}
 
 
-@pytest.mark.parametrize("change", ["stream.names=[mnist]", "stream.large=[50,25]", "stream.show.val_copies=0", "stream.tasks=10"])
+@pytest.mark.parametrize(
+    "change", ["stream.names=[mnist]", "stream.large=[50,25]", "stream.show.val_copies=0", "stream.tasks=10"]
+)
 def test_numbers_of_s_long_stand_beside_the_printed_tasks_and_tasks_drawn_as_they_were(change: str) -> None:
-    assert ctrl_values("long", "mntdp_d", "data=real") == ctrl_values("long", "mntdp_d", "data=real", "stream=ctrl_long_published")
+    assert ctrl_values("long", "mntdp_d", "data=real") == ctrl_values(
+        "long", "mntdp_d", "data=real", "stream=ctrl_long_published"
+    )
     assert ctrl_values("long", "mntdp_d", "data=real", change) == {}
 
 
@@ -232,7 +268,9 @@ def test_an_older_run_that_knew_fewer_settings_keeps_its_published_numbers(tmp_p
 
 def test_transfer_is_shown_with_its_sign(tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5)
-    known = of_stream({"reference": {"task": 2, "accuracy": 0.8, "transfer": -0.4}}, ("mnist", "012"), ("mnist", "012"))
+    known = of_stream(
+        {"reference": {"task": 2, "accuracy": 0.8, "transfer": -0.4}}, ("mnist", "012"), ("mnist", "012")
+    )
     change_result(tmp_path, **known)
     heads, (row,) = table(groups_in([tmp_path]))
     assert row[heads.index(COLUMNS["transfer"])] == "-0.400"
@@ -255,8 +293,14 @@ def change_result(folder: Path, **known: object) -> None:
 
 
 def of_stream(run: dict, first: tuple[str, str], last: tuple[str, str]) -> dict:
-    tasks = [{"source": source, "classes": list(classes)} for source, classes in (first, ("dtd", "xyz"), last)]
-    return {**run, "stream": {"tasks": tasks}, "accuracy_matrix": [[None] * 3, [0.7, None, None], [0.6, 0.5, None], [0.6, 0.5, 0.4]]}
+    tasks = [
+        {"source": source, "classes": list(classes)} for source, classes in (first, ("dtd", "xyz"), last)
+    ]
+    return {
+        **run,
+        "stream": {"tasks": tasks},
+        "accuracy_matrix": [[None] * 3, [0.7, None, None], [0.6, 0.5, None], [0.6, 0.5, 0.4]],
+    }
 
 
 def test_the_gain_on_the_first_task_is_told_where_the_last_has_its_classes() -> None:
@@ -266,7 +310,9 @@ def test_the_gain_on_the_first_task_is_told_where_the_last_has_its_classes() -> 
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", "{", '{"name": "x"}'])
-def test_a_file_of_another_program_is_refused_by_name(content: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_of_another_program_is_refused_by_name(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     result(tmp_path, "gem", 0, 0.5)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "results.json").write_text(content)
@@ -276,9 +322,16 @@ def test_a_file_of_another_program_is_refused_by_name(content: str, tmp_path: Pa
 
 def test_runs_on_several_streams_are_told_apart_by_the_streams_names() -> None:
     def group(*overrides: str) -> Group:
-        return Group("quickstart", "mntdp_d", settings_of(relevant(configure("learner=mntdp_d", *overrides))), (0,), {})
+        return Group(
+            "quickstart", "mntdp_d", settings_of(relevant(configure("learner=mntdp_d", *overrides))), (0,), {}
+        )
 
-    streams = [group("stream=ctrl_minus"), group("stream=ctrl_short"), group("stream=permuted"), group("stream=permuted", "stream.tasks=3")]
+    streams = [
+        group("stream=ctrl_minus"),
+        group("stream=ctrl_short"),
+        group("stream=permuted"),
+        group("stream=permuted", "stream.tasks=3"),
+    ]
     heads, rows = table(streams)
     assert heads == ["learner", "stream", "tasks", "seeds"]
     assert rows[0][1] == "ctrl_minus"
@@ -287,8 +340,21 @@ def test_runs_on_several_streams_are_told_apart_by_the_streams_names() -> None:
 
 @pytest.mark.slow
 def test_a_study_is_a_sweep_of_its_own(tmp_path: Path) -> None:
-    small = ("stream.tasks=2", "stream.n_train=20", "stream.n_test=20", "data.sources.mnist.train=500", "data.sources.mnist.test=100")
-    command("+experiment=gem_passes", "learner=finetune,joint", "trainer.max_epochs=1,2", f"outputs={tmp_path}", "progress=false", *small)
+    small = (
+        "stream.tasks=2",
+        "stream.n_train=20",
+        "stream.n_test=20",
+        "data.sources.mnist.train=500",
+        "data.sources.mnist.test=100",
+    )
+    command(
+        "+experiment=gem_passes",
+        "learner=finetune,joint",
+        "trainer.max_epochs=1,2",
+        f"outputs={tmp_path}",
+        "progress=false",
+        *small,
+    )
     groups = groups_in([tmp_path])
     assert sorted((g.learner, g.settings["trainer.max_epochs"]) for g in groups) == [
         ("finetune", 1),
@@ -297,7 +363,9 @@ def test_a_study_is_a_sweep_of_its_own(tmp_path: Path) -> None:
         ("joint", 2),
     ]
     assert {g.experiment for g in groups} == {"gem_rotations"}
-    assert not any(published(group) for group in groups), "a paper's number beside short runs on synthetic data"
+    assert not any(published(group) for group in groups), (
+        "a paper's number beside short runs on synthetic data"
+    )
 
 
 # ---- what stands beside what ---------------------------------------------------------------------------------------
@@ -322,12 +390,19 @@ def gem_group(experiment: str, *overrides: str) -> Group:
     return Group(cfg.name, learner_name(cfg), settings_of(relevant(cfg)), (0,), {})
 
 
-def gem_values(*overrides: str, experiment: str = "gem_rotations", images: dict | None = None) -> dict[str, float]:
+def gem_values(
+    *overrides: str, experiment: str = "gem_rotations", images: dict | None = None
+) -> dict[str, float]:
     return published(replace(gem_group(experiment, *overrides), images=frozenset((images or {}).items())))
 
 
 def test_the_printed_numbers_of_gems_experiments_are_those_of_its_tables() -> None:
-    rows = [(paper["experiment"], row) for paper in papers() if paper["experiment"].startswith("gem_") for row in paper["rows"]]
+    rows = [
+        (paper["experiment"], row)
+        for paper in papers()
+        if paper["experiment"].startswith("gem_")
+        for row in paper["rows"]
+    ]
     printed: dict[str, dict] = {}
     for name, row in ((name, row) for name, row in rows if "average_accuracy" in row):
         assert name == "gem_rotations"
@@ -369,7 +444,9 @@ def test_in_a_table_each_printed_number_stands_in_the_row_of_its_run(tmp_path: P
         "data=synthetic", "data.substitute={mnist: usps}",
     ],
 )  # fmt: skip
-def test_other_classes_other_images_and_callbacks_of_ones_own_have_no_published_numbers_beside_them(change: str) -> None:
+def test_other_classes_other_images_and_callbacks_of_ones_own_have_no_published_numbers_beside_them(
+    change: str,
+) -> None:
     assert gem_values() != {}
     assert gem_values(change) == {}
 
@@ -379,13 +456,22 @@ def test_three_passes_are_in_no_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["data.root=/elsewhere", "data.sources.mnist.root=/elsewhere", "data.sources.mnist.licence=free", "trainer.block=7", "seed=3"]
+    "change",
+    [
+        "data.root=/elsewhere",
+        "data.sources.mnist.root=/elsewhere",
+        "data.sources.mnist.licence=free",
+        "trainer.block=7",
+        "seed=3",
+    ],
 )
 def test_the_same_images_at_another_place_keep_the_published_numbers(change: str) -> None:
     assert gem_values(change) == gem_values() != {}
 
 
-@pytest.mark.parametrize("change", ["trainer.threads=2", "trainer.accelerator=gpu", "trainer.accelerator=auto"])
+@pytest.mark.parametrize(
+    "change", ["trainer.threads=2", "trainer.accelerator=gpu", "trainer.accelerator=auto"]
+)
 def test_on_other_threads_and_accelerators_only_the_papers_seconds_are_missing(change: str) -> None:
     plain = gem_values()
     assert gem_values(change) == {key: value for key, value in plain.items() if key != "cpu_seconds"}
@@ -396,14 +482,19 @@ def test_on_other_threads_and_accelerators_only_the_papers_seconds_are_missing(c
 MNIST = papers()[0]["images"]["mnist"]
 
 
-def test_images_of_another_digest_than_the_known_one_have_no_published_numbers_beside_them(tmp_path: Path, capsys) -> None:
+def test_images_of_another_digest_than_the_known_one_have_no_published_numbers_beside_them(
+    tmp_path: Path, capsys
+) -> None:
     assert gem_values(images={"mnist": MNIST}) == gem_values() != {}
     assert gem_values(images={"mnist": "0123"}) == {}
     for seed, digest in enumerate([MNIST, "0123"]):  # one of the runs is enough
         result(tmp_path, "gem", seed, 0.5, images={"mnist": digest})
     assert published(groups_in([tmp_path])[0]) == {}
     assert main([str(tmp_path), "--markdown"]) == 0
-    assert "gem_rotations: images of mnist are not the original ones in their order, so no published numbers" in capsys.readouterr().out
+    assert (
+        "gem_rotations: images of mnist are not the original ones in their order, so no published numbers"
+        in capsys.readouterr().out
+    )
 
 
 def test_nothing_is_said_of_images_where_nothing_published_could_stand(tmp_path: Path) -> None:
@@ -414,7 +505,12 @@ def test_nothing_is_said_of_images_where_nothing_published_could_stand(tmp_path:
 
 
 def test_other_images_and_classes_under_the_same_names_are_told_as_what_was_varied(tmp_path: Path) -> None:
-    for change in ("data.sources.mnist.folder=mnist", "data.sources.mnist.folder=usps", "backbone._target_=mine.MLP", "data=synthetic"):
+    for change in (
+        "data.sources.mnist.folder=mnist",
+        "data.sources.mnist.folder=usps",
+        "backbone._target_=mine.MLP",
+        "data=synthetic",
+    ):
         result(tmp_path, "gem", 0, 0.5, change)
     heads, rows = table(groups_in([tmp_path]))
     assert set(heads[1 : heads.index("ACC")]) == {"data", "mnist.folder", "class of backbone"}
@@ -436,7 +532,9 @@ def test_runs_of_the_same_code_have_no_note_of_it(tmp_path: Path) -> None:
     assert notes(groups_in([tmp_path])) == []
 
 
-def test_runs_of_different_code_in_one_row_are_told_below_the_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_runs_of_different_code_in_one_row_are_told_below_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     for seed, source in enumerate(["abc", "def", "abc"]):
         result(tmp_path, "gem", seed, 0.5, version={"source_hash": source})
     said = [NOT_ALL, f"{THIS}: gem_rotations gem (seed 0, 2)", f"{OTHER}: gem_rotations gem (seed 1)"]
@@ -463,11 +561,15 @@ def test_another_torch_and_another_release_are_different_code_too(version: dict,
     assert notes(groups_in([tmp_path]))[0] == NOT_ALL
 
 
-def test_a_class_of_ones_own_is_part_of_its_runs_hash_and_no_different_code_beside_others(tmp_path: Path) -> None:
+def test_a_class_of_ones_own_is_part_of_its_runs_hash_and_no_different_code_beside_others(
+    tmp_path: Path,
+) -> None:
     result(tmp_path, "gem", 0, 0.5, version={"source_hash": "abc"})
     result(tmp_path, "gem", 0, 0.5, "learner._target_=mine.GEM", version={"source_hash": "def"})
     assert notes(groups_in([tmp_path])) == []
-    result(tmp_path, "gem", 1, 0.5, "learner._target_=mine.GEM", version={"source_hash": "123"})  # the class was changed in between
+    result(
+        tmp_path, "gem", 1, 0.5, "learner._target_=mine.GEM", version={"source_hash": "123"}
+    )  # the class was changed in between
     assert notes(groups_in([tmp_path]))[0] == NOT_ALL
 
 
@@ -503,7 +605,9 @@ def test_copies_of_a_run_are_no_further_seeds(tmp_path: Path) -> None:
     assert (row[heads.index("ACC")], row[-1]) == ("0.500 ± 0.141", "2")
 
 
-def test_images_that_stand_in_for_others_are_named_below_the_table_and_beside_no_published_value(tmp_path: Path, capsys) -> None:
+def test_images_that_stand_in_for_others_are_named_below_the_table_and_beside_no_published_value(
+    tmp_path: Path, capsys
+) -> None:
     result(tmp_path, "gem", 0, 0.8)
     file = next(tmp_path.rglob("results.json"))
     content = json.loads(file.read_text())

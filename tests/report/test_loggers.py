@@ -56,7 +56,9 @@ def test_a_logger_opened_again_appends(tmp_path: Path) -> None:
     assert (tmp_path / "logs.csv").read_text().splitlines() == ["step,name,value", "0,a,1", "1,a,1"]
 
 
-def test_a_kill_in_the_middle_of_a_line_loses_that_line_and_what_is_logged_again_stands_there_once(tmp_path: Path) -> None:
+def test_a_kill_in_the_middle_of_a_line_loses_that_line_and_what_is_logged_again_stands_there_once(
+    tmp_path: Path,
+) -> None:
     first = CSVLogger(tmp_path, {})
     for step in range(5):
         first.log_metrics({"loss/lr=0.1,decay=0": step / 3, "task": 0}, step)
@@ -70,10 +72,22 @@ def test_a_kill_in_the_middle_of_a_line_loses_that_line_and_what_is_logged_again
 
 
 def test_wandb_makes_a_run_of_its_own_for_every_job_of_a_sweep(tmp_path: Path) -> None:
-    overrides = ["--multirun", *SMALL, "seed=0,1", "logger=wandb", "logger.mode=offline", f"outputs={tmp_path}"]
-    result = subprocess.run([sys.executable, "-m", "cl_lightning", *overrides], capture_output=True, text=True, timeout=120)
+    overrides = [
+        "--multirun",
+        *SMALL,
+        "seed=0,1",
+        "logger=wandb",
+        "logger.mode=offline",
+        f"outputs={tmp_path}",
+    ]
+    result = subprocess.run(
+        [sys.executable, "-m", "cl_lightning", *overrides], capture_output=True, text=True, timeout=120
+    )
     assert result.returncode == 0, result.stderr
-    found = sorted(path.relative_to(tmp_path).parts[2][-3:] for path in tmp_path.glob("*/*/*/wandb/offline-run-*/*.wandb"))
+    found = sorted(
+        path.relative_to(tmp_path).parts[2][-3:]
+        for path in tmp_path.glob("*/*/*/wandb/offline-run-*/*.wandb")
+    )
     assert found == ["-s0", "-s1"]
 
 
@@ -83,9 +97,15 @@ def test_no_logger_writes_no_curves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "0" * 40])
-def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_waits(key: str | None, tmp_path: Path) -> None:
+def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_waits(
+    key: str | None, tmp_path: Path
+) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
-    environment |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none"), "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    environment |= {
+        "HOME": str(tmp_path),
+        "NETRC": str(tmp_path / "none"),
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+    }
     environment |= {"WANDB_API_KEY": key} if key else {}
     began = time.monotonic()
     overrides = [*SMALL, "logger=wandb", "logger.timeout=5", f"outputs={tmp_path / 'outputs'}"]
@@ -102,7 +122,9 @@ def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_wai
     assert len(said) == 1
     assert "wandb sync" in said[0]
     assert time.monotonic() - began < 60
-    assert len(list(tmp_path.glob("outputs/*/*/*/wandb/offline-run-*/*.wandb"))) == 1, "one run, not one a Trainer"
+    assert len(list(tmp_path.glob("outputs/*/*/*/wandb/offline-run-*/*.wandb"))) == 1, (
+        "one run, not one a Trainer"
+    )
 
 
 class Told(CSVLogger):

@@ -17,7 +17,9 @@ from tests.commands import run
 from tests.dying import killed
 
 
-def test_of_an_unfinished_run_results_are_what_is_known_and_null(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_of_an_unfinished_run_results_are_what_is_known_and_null(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     whole = run(tmp_path / "whole")
     killed("test:3", lambda: run(tmp_path / "cut"))  # before the test after two of three tasks
     folder = next(tmp_path.glob("cut/*/*/*"))
@@ -32,12 +34,17 @@ def test_of_an_unfinished_run_results_are_what_is_known_and_null(tmp_path: Path,
     assert not (folder / "results.json").exists()
     capsys.readouterr()
     assert report([str(tmp_path)]) == 0
-    assert "Not finished, and not above: quickstart finetune (seed 0), 1 of 3 tasks learned." in capsys.readouterr().out
+    assert (
+        "Not finished, and not above: quickstart finetune (seed 0), 1 of 3 tasks learned."
+        in capsys.readouterr().out
+    )
     assert report([str(tmp_path), "--results"]) == 0
     assert str(folder / "results.json") in capsys.readouterr().out
     assert json.loads((folder / "results.json").read_text())["finished"] is False
     again = run(tmp_path / "cut")
-    assert again["accuracy_matrix"] == whole["accuracy_matrix"], "written results of an unfinished run keep nobody from going on"
+    assert again["accuracy_matrix"] == whole["accuracy_matrix"], (
+        "written results of an unfinished run keep nobody from going on"
+    )
 
 
 def test_a_run_that_has_only_begun_has_results(tmp_path: Path) -> None:
@@ -61,10 +68,16 @@ class Tells(Finetune):
         return self.says
 
 
-@pytest.mark.parametrize("note", [{"path": "of a hero"}, {"path": [1, 2], "reused": 1, "sources": []}, {"path": None}])
-def test_notes_of_ones_own_may_have_any_name_and_are_no_paths_of_modules(note: dict, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "note", [{"path": "of a hero"}, {"path": [1, 2], "reused": 1, "sources": []}, {"path": None}]
+)
+def test_notes_of_ones_own_may_have_any_name_and_are_no_paths_of_modules(
+    note: dict, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(Tells, "says", note)
-    results = run(tmp_path, "learner._target_=tests.report.test_results.Tells", "figures=true", "stream.tasks=2")
+    results = run(
+        tmp_path, "learner._target_=tests.report.test_results.Tells", "figures=true", "stream.tasks=2"
+    )
     assert results["notes"] == [note] * 2
     assert {path.stem for path in next(tmp_path.glob("*/*/*/figures")).iterdir()} == {"over_tasks"}
     assert report([str(tmp_path)]) == 0
@@ -76,16 +89,31 @@ class TellsPaths(Tells):
 
 
 def test_any_learner_may_tell_its_paths_of_modules(tmp_path: Path) -> None:
-    results = run(tmp_path, "learner._target_=tests.report.test_results.TellsPaths", "figures=true", "stream.tasks=2")
-    assert results["notes"][1] == {"kind": "module_paths", "path": [0, 1], "reused": 1, "sources": [0], "scores": [], "prefixes": {}}
+    results = run(
+        tmp_path, "learner._target_=tests.report.test_results.TellsPaths", "figures=true", "stream.tasks=2"
+    )
+    assert results["notes"][1] == {
+        "kind": "module_paths",
+        "path": [0, 1],
+        "reused": 1,
+        "sources": [0],
+        "scores": [],
+        "prefixes": {},
+    }
     assert {path.stem for path in next(tmp_path.glob("*/*/*/figures")).iterdir()} == {"over_tasks", "paths"}
 
 
 @pytest.mark.parametrize(
     ("note", "says"),
-    [({"kind": "module_paths"}, "the name 'kind'"), ({"x": float("nan")}, "cannot hold"), ({"x": object()}, "cannot hold")],
+    [
+        ({"kind": "module_paths"}, "the name 'kind'"),
+        ({"x": float("nan")}, "cannot hold"),
+        ({"x": object()}, "cannot hold"),
+    ],
 )
-def test_notes_that_results_cannot_hold_are_refused(note: dict, says: str, tmp_path: Path, monkeypatch) -> None:
+def test_notes_that_results_cannot_hold_are_refused(
+    note: dict, says: str, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(Tells, "says", note)
     with pytest.raises(Refusal, match=rf"Tells\.account gave .*{says}"):
         run(tmp_path, "learner._target_=tests.report.test_results.Tells")

@@ -69,7 +69,9 @@ def metric_shown(name: str, text: str) -> str:
 
 
 @pytest.mark.parametrize("schema", [3, 4])
-def test_forgetting_is_positive_where_something_was_forgotten_by_every_definition(schema: int, tmp_path: Path) -> None:
+def test_forgetting_is_positive_where_something_was_forgotten_by_every_definition(
+    schema: int, tmp_path: Path
+) -> None:
     matrix = [[0.0] * 3, [0.5, 0.0, 0.0], [0.9, 0.8, 0.0], [0.4, 0.6, 0.7]]
     results = json.loads((fake(tmp_path, 3) / "results.json").read_text())
     results |= {"schema": schema, "accuracy_matrix": matrix, "metrics": metrics_of(matrix)}
@@ -84,7 +86,9 @@ def test_forgetting_is_positive_where_something_was_forgotten_by_every_definitio
 
 
 @pytest.mark.parametrize(("mean", "cell"), [(0.125, "0.1250"), (None, "-")])
-def test_validation_at_the_end_is_shown_and_a_dash_without_validation_data(mean: float | None, cell: str, tmp_path: Path) -> None:
+def test_validation_at_the_end_is_shown_and_a_dash_without_validation_data(
+    mean: float | None, cell: str, tmp_path: Path
+) -> None:
     results = json.loads((fake(tmp_path, 2) / "results.json").read_text())
     results["validation_at_end"] = {"accuracies": [mean] * 2, "mean": mean}
     (tmp_path / "results.json").write_text(json.dumps(results))
@@ -92,13 +96,32 @@ def test_validation_at_the_end_is_shown_and_a_dash_without_validation_data(mean:
 
 
 def test_a_score_that_is_no_accuracy_is_called_a_score(tmp_path: Path) -> None:
-    chosen = {"where": "task0", "candidate": "default", "val_accuracy": None, "score": -2.5, "steps": 3, "steps_to_best": 1}
-    cost = {"task": 0, "held": {"parameters": 8}, "flops": 1, "flops_executed": 1, "seconds": {}, "published_memory": 8}
-    results = json.loads((fake(tmp_path, 1) / "results.json").read_text()) | {"selected": [chosen], "costs": [cost]}
+    chosen = {
+        "where": "task0",
+        "candidate": "default",
+        "val_accuracy": None,
+        "score": -2.5,
+        "steps": 3,
+        "steps_to_best": 1,
+    }
+    cost = {
+        "task": 0,
+        "held": {"parameters": 8},
+        "flops": 1,
+        "flops_executed": 1,
+        "seconds": {},
+        "published_memory": 8,
+    }
+    results = json.loads((fake(tmp_path, 1) / "results.json").read_text()) | {
+        "selected": [chosen],
+        "costs": [cost],
+    }
     (tmp_path / "results.json").write_text(json.dumps(results))
     assert "score -2.500" in shown(tmp_path)
     del chosen["score"]
-    (tmp_path / "results.json").write_text(json.dumps({**results, "selected": [{**chosen, "val_accuracy": 0.75}]}))
+    (tmp_path / "results.json").write_text(
+        json.dumps({**results, "selected": [{**chosen, "val_accuracy": 0.75}]})
+    )
     assert "0.750" in shown(tmp_path)
     assert not re.search(r"score [-\d]", shown(tmp_path))
 
@@ -115,7 +138,9 @@ def cells_of(task: int, text: str) -> list[str]:
 
 
 def test_of_modular_learners_it_is_said_what_each_task_re_used_and_of_others_nothing(tmp_path: Path) -> None:
-    results = run(tmp_path, "learner=mntdp_d", "stream.on_shortage=shrink", "stream.n_train=600", "trainer.max_epochs=1")
+    results = run(
+        tmp_path, "learner=mntdp_d", "stream.on_shortage=shrink", "stream.n_train=600", "trainer.max_epochs=1"
+    )
     paths, sources = ([note[key] for note in results["notes"]] for key in ("path", "sources"))
     text = shown(next(tmp_path.glob("*/*/*/results.json")).parent, width=80)
     for task, (path, note) in enumerate(zip(paths, results["notes"])):

@@ -68,7 +68,9 @@ class Tunes(Finetune):
         (Tunes, "prior", math.inf),
     ],
 )
-def test_a_value_of_a_grid_is_refused_as_that_of_the_key_is(learner: type[Learner], name: str, value: object) -> None:
+def test_a_value_of_a_grid_is_refused_as_that_of_the_key_is(
+    learner: type[Learner], name: str, value: object
+) -> None:
     said = []
     for refuse in (
         lambda: check_grid({name: [value]}, learner),
@@ -80,8 +82,12 @@ def test_a_value_of_a_grid_is_refused_as_that_of_the_key_is(learner: type[Learne
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize(("name", "value"), [("lr", 0), ("lr", -1), ("lr", "fast"), ("momentum", 1), ("weight_decay", -0.1)])
-def test_a_grid_of_the_optimizers_keys_is_held_to_the_trainers_but_has_no_null(name: str, value: object) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("lr", 0), ("lr", -1), ("lr", "fast"), ("momentum", 1), ("weight_decay", -0.1)]
+)
+def test_a_grid_of_the_optimizers_keys_is_held_to_the_trainers_but_has_no_null(
+    name: str, value: object
+) -> None:
     with pytest.raises(Refusal) as of_grid:
         check_grid({name: [value]}, Finetune)
     with pytest.raises(Refusal) as of_trainer:

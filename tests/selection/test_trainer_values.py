@@ -47,7 +47,10 @@ def from_a_file(outputs: Path, *overrides: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"# @package _global_\n{OmegaConf.to_yaml(own)}")
     with initialize_config_dir(conf_dir(), version_base="1.3"):
-        cfg = compose("config", [f"hydra.searchpath=[{outputs / 'conf'}]", "+experiment=mine", *QUICK, f"outputs={outputs}"])
+        cfg = compose(
+            "config",
+            [f"hydra.searchpath=[{outputs / 'conf'}]", "+experiment=mine", *QUICK, f"outputs={outputs}"],
+        )
     run_config(cfg)
 
 
@@ -82,13 +85,21 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_learning_rate_of_the_trainer_is_what_is_trained_with(way, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_a_learning_rate_of_the_trainer_is_what_is_trained_with(
+    way, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
     """To the bit what a grid of this rate alone gives."""
-    for name, overrides in {"default": [], "trainer": ["trainer.lr=0.1"], "grid": ["selection.grid.lr=[0.1]"]}.items():
+    for name, overrides in {
+        "default": [],
+        "trainer": ["trainer.lr=0.1"],
+        "grid": ["selection.grid.lr=[0.1]"],
+    }.items():
         capfd.readouterr()
         way(tmp_path / name, *overrides)
         said = capfd.readouterr().err
-        assert said.count("trainer.lr=0.1 takes lr out of the default grid.\n") == (name == "trainer") * (1 + (way is from_a_sweep))
+        assert said.count("trainer.lr=0.1 takes lr out of the default grid.\n") == (name == "trainer") * (
+            1 + (way is from_a_sweep)
+        )
     by_trainer = results_of(tmp_path / "trainer")
     assert by_trainer["config"]["trainer"]["lr"] == 0.1
     assert by_trainer["config"]["selection"]["grid"] == {"weight_decay": DEFAULT["weight_decay"]}
@@ -100,7 +111,9 @@ def test_a_learning_rate_of_the_trainer_is_what_is_trained_with(way, tmp_path: P
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_value_beside_a_grid_of_ones_own_is_refused_with_the_remedy(way, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_a_value_beside_a_grid_of_ones_own_is_refused_with_the_remedy(
+    way, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
     with pytest.raises(Refusal) as refusal:
         way(tmp_path, "trainer.lr=0.1", "selection.grid.lr=[0.2]")
     said = f"{refusal.value}\n{capfd.readouterr().err}"
@@ -143,7 +156,9 @@ def grid_of(*overrides: str) -> dict:
         (["selection=none"], {}),
     ],
 )  # fmt: skip
-def test_what_one_writes_stands_in_the_place_of_the_defaults_key_by_key(overrides: list[str], grid: dict) -> None:
+def test_what_one_writes_stands_in_the_place_of_the_defaults_key_by_key(
+    overrides: list[str], grid: dict
+) -> None:
     assert grid_of(*overrides) == grid
 
 
@@ -160,7 +175,9 @@ def test_what_one_writes_stands_in_the_place_of_the_defaults_key_by_key(override
         (["+experiment=gem_rotations", "learner=finetune", "trainer.lr=0.2"], 0.2),
     ],
 )
-def test_without_a_grid_the_rate_is_the_trainers_as_the_protocol_says(overrides: list[str], lr: float) -> None:
+def test_without_a_grid_the_rate_is_the_trainers_as_the_protocol_says(
+    overrides: list[str], lr: float
+) -> None:
     config = relevant(configure(*overrides))
     assert (config["trainer"]["lr"], config["selection"]["grid"]) == (lr, {})
 
@@ -177,7 +194,10 @@ def test_without_a_grid_null_trains_to_the_bit_as_0_001(tmp_path: Path) -> None:
         (["selection=none"], ["selection=none", "trainer.lr=0.001", "trainer.weight_decay=0.0"]),
         ([], ["selection.grid.lr=[0.01,0.001]"]),
         (["trainer.lr=0.1"], ["trainer.lr=0.1", "selection.default.lr=[5.0]"]),
-        (["trainer.lr=0.1", "trainer.weight_decay=0.0"], ["trainer.lr=0.1", "trainer.weight_decay=0.0", "selection=none"]),
+        (
+            ["trainer.lr=0.1", "trainer.weight_decay=0.0"],
+            ["trainer.lr=0.1", "trainer.weight_decay=0.0", "selection=none"],
+        ),
     ],
 )
 def test_configurations_that_train_the_same_share_a_fingerprint(one: list[str], other: list[str]) -> None:
@@ -187,11 +207,16 @@ def test_configurations_that_train_the_same_share_a_fingerprint(one: list[str], 
 def test_two_values_are_told_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     run(tmp_path, *QUICK, "trainer.lr=0.1", "trainer.weight_decay=0.0", small=False)
     (line,) = capfd.readouterr().err.splitlines()
-    assert line == "trainer.lr=0.1 and trainer.weight_decay=0.0 take lr and weight_decay out of the default grid."
+    assert (
+        line
+        == "trainer.lr=0.1 and trainer.weight_decay=0.0 take lr and weight_decay out of the default grid."
+    )
 
 
 @pytest.mark.parametrize("overrides", [[], ["selection=none", "trainer.lr=0.1"], ["selection.grid.lr=[0.1]"]])
-def test_where_nothing_is_taken_out_nothing_is_said(overrides: list[str], tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_where_nothing_is_taken_out_nothing_is_said(
+    overrides: list[str], tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
     run(tmp_path, *QUICK, *overrides, small=False)
     assert capfd.readouterr().err == ""
 
@@ -202,7 +227,9 @@ def test_a_selection_of_ones_own_needs_no_default() -> None:
         searched({"grid": {"lr": "default"}}, {"lr": None})
 
 
-@pytest.mark.parametrize("overrides", [[], ["trainer.lr=0.1"], ["selection.grid.lr=[0.1]"], ["selection=none"]])
+@pytest.mark.parametrize(
+    "overrides", [[], ["trainer.lr=0.1"], ["selection.grid.lr=[0.1]"], ["selection=none"]]
+)
 def test_a_resolved_configuration_means_the_same(overrides: list[str], tmp_path: Path) -> None:
     """As a run's folder holds it: nothing goes by how a value was written."""
     OmegaConf.save(configure(*overrides), tmp_path / "config.yaml", resolve=True)

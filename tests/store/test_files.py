@@ -85,7 +85,9 @@ def test_a_record_of_another_run_or_key_is_not_taken(other: str, tmp_path: Path)
     there = Store(tmp_path / "there", "other" if other == "run" else "run")
     save(there, "tasks/003" if other == "run" else "tasks/004")
     (tmp_path / "here" / "tasks").mkdir(parents=True)
-    (there.folder / "tasks" / ("003.json" if other == "run" else "004.json")).rename(tmp_path / "here" / "tasks" / "003.json")
+    (there.folder / "tasks" / ("003.json" if other == "run" else "004.json")).rename(
+        tmp_path / "here" / "tasks" / "003.json"
+    )
     with pytest.warns(UserWarning, match="from another place or run"):
         assert Store(tmp_path / "here", "run").load("tasks/003", Outer) is None
 

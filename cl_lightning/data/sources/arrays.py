@@ -20,8 +20,9 @@ CALL = "numpy.savez(file, train_x=..., train_y=..., test_x=..., test_y=...)"
 class Arrays:
     """``train_x``, ``train_y``, ``test_x`` and ``test_y`` in a file that ``numpy.savez`` wrote.
 
-    Images are bytes, or floats in [0, 1], of shape (n, height, width), (n, channels, height, width) or (n, height, width, channels)
-    with one or three channels; labels are class numbers. Without ``classes``, classes are named by their numbers.
+    Images are bytes, or floats in [0, 1], of shape (n, height, width), (n, channels, height, width) or (n,
+    height, width, channels) with one or three channels; labels are class numbers. Without ``classes``,
+    classes are named by their numbers.
     """
 
     file: Text
@@ -39,22 +40,35 @@ class Arrays:
     def identity(self) -> dict:
         self.check_place()
         status = self.place.stat()
-        return {"kind": "arrays", "file": [self.place.name, status.st_size, status.st_mtime_ns], "classes": list(self.classes)}
+        return {
+            "kind": "arrays",
+            "file": [self.place.name, status.st_size, status.st_mtime_ns],
+            "classes": list(self.classes),
+        }
 
     def decode(self) -> dict[str, torch.Tensor]:
         arrays = self.load(*ARRAYS)
         made = {}
         for split in ("train", "test"):
             made[f"{split}_x"] = torch.from_numpy(self.images(f"{split}_x", arrays[f"{split}_x"]))
-            made[f"{split}_y"] = torch.from_numpy(self.labels(split, arrays[f"{split}_y"], len(made[f"{split}_x"])))
+            made[f"{split}_y"] = torch.from_numpy(
+                self.labels(split, arrays[f"{split}_y"], len(made[f"{split}_x"]))
+            )
         shapes = {tuple(made[f"{split}_x"].shape[1:]) for split in ("train", "test")}
         if len(shapes) > 1:
-            raise Refusal(f"train_x and test_x of {self.place} differ in shape (channels, height, width): {sorted(shapes)}.")
+            raise Refusal(
+                f"train_x and test_x of {self.place} differ in shape (channels, height, width): "
+                f"{sorted(shapes)}."
+            )
         return made
 
     def numbered(self) -> tuple[str, ...]:
         labels = self.load("train_y")["train_y"]
-        return tuple(map(str, range(int(labels.max()) + 1))) if labels.size and labels.dtype.kind in "iu" else ("0",)
+        return (
+            tuple(map(str, range(int(labels.max()) + 1)))
+            if labels.size and labels.dtype.kind in "iu"
+            else ("0",)
+        )
 
     def check_place(self) -> None:
         if not self.place.is_file():
@@ -68,31 +82,47 @@ class Arrays:
                 if not missing:
                     return {key: file[key] for key in keys}
         except Exception as reason:  # whatever damaged archives raise
-            raise Refusal(f"{self.place} is no .npz file of plain arrays: {reason}\nWrite it with {CALL}.") from reason
+            raise Refusal(
+                f"{self.place} is no .npz file of plain arrays: {reason}\nWrite it with {CALL}."
+            ) from reason
         raise Refusal(f"{self.place} has no array {' and no '.join(missing)}. Write it with {CALL}.")
 
     def images(self, key: str, array: np.ndarray) -> np.ndarray:
         """As bytes (n, channels, height, width)."""
-        if array.dtype.kind == "f" and array.size and np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1:
+        if (
+            array.dtype.kind == "f"
+            and array.size
+            and np.isfinite(array).all()
+            and array.min() >= 0
+            and array.max() <= 1
+        ):
             array = np.round(array * 255).astype(np.uint8)
         if array.dtype != np.uint8 or not array.size:
-            raise Refusal(f"{key} of {self.place} must hold bytes (uint8) or floats in [0, 1], and at least one image; {described(array)}")
+            raise Refusal(
+                f"{key} of {self.place} must hold bytes (uint8) or floats in [0, 1], and at least one "
+                f"image; {described(array)}"
+            )
         if array.ndim == 3:
             array = array[:, None]
         elif array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
             array = array.transpose(0, 3, 1, 2)
         if array.ndim != 4 or array.shape[1] not in (1, 3):
             shapes = "(n, height, width), (n, channels, height, width) or (n, height, width, channels)"
-            raise Refusal(f"{key} of {self.place} must have the shape {shapes} with 1 or 3 channels; {described(array)}")
+            raise Refusal(
+                f"{key} of {self.place} must have the shape {shapes} with 1 or 3 channels; {described(array)}"
+            )
         return np.ascontiguousarray(array)
 
     def labels(self, split: str, array: np.ndarray, count: int) -> np.ndarray:
         if array.dtype.kind not in "iu" or array.shape != (count,):
-            raise Refusal(f"{split}_y of {self.place} must be {count} class numbers, one an image; {described(array)}")
+            raise Refusal(
+                f"{split}_y of {self.place} must be {count} class numbers, one an image; {described(array)}"
+            )
         wrong = np.flatnonzero((array < 0) | (array >= len(self.classes)))
         if len(wrong):
             raise Refusal(
-                f"{split}_y[{wrong[0]}] of {self.place} is {array[wrong[0]]}, but there are classes 0 to {len(self.classes) - 1}. "
+                f"{split}_y[{wrong[0]}] of {self.place} is {array[wrong[0]]}, but there are classes 0 to "
+                f"{len(self.classes) - 1}. "
                 "Number classes from 0; give `classes` their names."
             )
         return array.astype(np.int64)

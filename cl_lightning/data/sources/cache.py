@@ -1,7 +1,7 @@
 """Decoded images, kept on disk and mapped into memory.
 
-A source is decoded once for all runs of a machine: into a folder named by what its pixels depend on, under a file
-lock, renamed into place when complete. Later starts map the files and decode nothing.
+A source is decoded once for all runs of a machine: into a folder named by what its pixels depend on, under a
+file lock, renamed into place when complete. Later starts map the files and decode nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ ARRAYS = tuple(f"{split}_{part}" for split in SPLITS for part in "xy")
 
 
 class Source(Protocol):
-    """Where images come from. ``decode`` gives bytes ``{train,test}_x`` (n, channels, height, width) and ``{train,test}_y`` (n,).
+    """Where images come from. ``decode`` gives bytes ``{train,test}_x`` (n, channels, height, width) and
+    ``{train,test}_y`` (n,).
 
-    A source with a ``side`` may give a list of images (channels, height, width) of several sizes: all become side x side.
+    A source with a ``side`` may give a list of images (channels, height, width) of several sizes: all become
+    side x side.
     """
 
     classes: tuple[str, ...]
@@ -61,7 +63,8 @@ class Pool:
 
 @dataclass(frozen=True)
 class Images:
-    """A source as it lies in the cache. ``digest`` is a hash of every pixel and label; a label of -1 is in no class."""
+    """A source as it lies in the cache. ``digest`` is a hash of every pixel and label; a label of -1 is in no
+    class."""
 
     name: str
     classes: tuple[str, ...]
@@ -92,17 +95,30 @@ class Images:
         number[list(classes)] = torch.arange(len(classes))
         pools = [Pool(pool.x, number[pool.y]) for pool in (self.train, self.test)]
         digest = hashlib.sha256(f"{self.digest} {list(classes)}".encode()).hexdigest()
-        return replace(self, classes=tuple(self.classes[c] for c in classes), train=pools[0], test=pools[1], digest=digest)
+        return replace(
+            self,
+            classes=tuple(self.classes[c] for c in classes),
+            train=pools[0],
+            test=pools[1],
+            digest=digest,
+        )
 
     def number(self, name: str | int) -> int:
-        """The number of a class by its name; of a stand-in, by the name of the class in its place in the source asked for."""
+        """The number of a class by its name; of a stand-in, by the name of the class in its place in the
+        source asked for."""
         names = self.substitute.classes if self.substitute and self.substitute.classes else self.classes
         number = names.index(name) if name in names else name
         if isinstance(number, int) and 0 <= number < len(self.classes):
             return number
         if number != name:
-            raise Refusal(f"{self.source} stands in for {self.name} with {len(self.classes)} classes: there is none for {name!r}.")
-        raise Refusal(f"{self.name} has no class {name!r}; it has {', '.join(self.classes[:20])}{', ...' * (len(self.classes) > 20)}.")
+            raise Refusal(
+                f"{self.source} stands in for {self.name} with {len(self.classes)} classes: there is none "
+                f"for {name!r}."
+            )
+        raise Refusal(
+            f"{self.name} has no class {name!r}; it has "
+            f"{', '.join(self.classes[:20])}{', ...' * (len(self.classes) > 20)}."
+        )
 
 
 @dataclass(frozen=True)
@@ -153,12 +169,16 @@ def identity_of(source: Source) -> dict:
 
 
 def read(folder: Path) -> tuple[dict, dict[str, torch.Tensor]]:
-    """Map the files of an entry. A file that is as old and as long as when it was written is taken as it is; of any other every byte
-    is compared: damage done by a program is noticed, and opening 200 MB takes milliseconds. ``damage`` compares all bytes."""
+    """Map the files of an entry. A file that is as old and as long as when it was written is taken as it is;
+    of any other every byte is compared: damage done by a program is noticed, and opening 200 MB takes
+    milliseconds. ``damage`` compares all bytes."""
     meta, arrays = json.loads((folder / "meta.json").read_text()), {}
     for key in ARRAYS:
         array = np.load(folder / f"{key}.npy", mmap_mode="c")  # "c": writes stay private
-        if stamp(folder / f"{key}.npy") != meta.get("stamps", {}).get(key) and zlib.crc32(array.data) != meta["checksums"][key]:
+        if (
+            stamp(folder / f"{key}.npy") != meta.get("stamps", {}).get(key)
+            and zlib.crc32(array.data) != meta["checksums"][key]
+        ):
             raise ValueError(f"{key} has changed")
         arrays[key] = torch.from_numpy(array)
     return meta, arrays
@@ -177,7 +197,11 @@ def damage(folder: Path) -> str | None:
         changed = [key for key in ARRAYS if zlib.crc32(arrays[key].data) != meta["checksums"][key]]
         if changed:
             return f"{' and '.join(changed)} changed since they were written"
-        return None if digest_of(arrays) == meta["digest"] else "its digest is another than the one it was written with"
+        return (
+            None
+            if digest_of(arrays) == meta["digest"]
+            else "its digest is another than the one it was written with"
+        )
     except (OSError, ValueError, KeyError) as reason:
         return f"it cannot be read: {reason}"
 
@@ -202,8 +226,14 @@ def write(folder: Path, source: Source) -> None:
             checksums[key] = zlib.crc32(arrays[key].data)
             np.save(building / f"{key}.npy", arrays[key])
             stamps[key] = stamp(building / f"{key}.npy")
-        about = {"identity": identity_of(source), "classes": list(source.classes), "digest": digest_of(arrays)}
-        (building / "meta.json").write_text(json.dumps(about | {"checksums": checksums, "stamps": stamps}, indent=1))
+        about = {
+            "identity": identity_of(source),
+            "classes": list(source.classes),
+            "digest": digest_of(arrays),
+        }
+        (building / "meta.json").write_text(
+            json.dumps(about | {"checksums": checksums, "stamps": stamps}, indent=1)
+        )
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
@@ -227,4 +257,7 @@ def same_size(images: Sequence[torch.Tensor], side: int | None, who: str) -> tor
     shapes = {tuple(image.shape) for image in images}
     if len(shapes) == 1:
         return torch.stack(list(images))
-    raise Refusal(f"{who} gives images of {len(shapes)} different shapes and has no side to bring them to. Give it one, as in side=32.")
+    raise Refusal(
+        f"{who} gives images of {len(shapes)} different shapes and has no side to bring them to. Give it "
+        "one, as in side=32."
+    )

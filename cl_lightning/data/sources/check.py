@@ -28,14 +28,18 @@ def check_source(name: str, source: Any, cache: str | Path) -> Findings:
     images = open_images(name, source, cache)
     wrong, notes = [*wrong_labels(images)], [summary(images)]
     for split in SPLITS:
-        (wrong if expected_exactly(source) else notes).extend(other_count(source, split, len(getattr(images, split).y)))
+        (wrong if expected_exactly(source) else notes).extend(
+            other_count(source, split, len(getattr(images, split).y))
+        )
     return Findings(wrong, [*notes, copies(images)])
 
 
 def summary(images: Images) -> str:
     counts = {split: getattr(images, split).y.bincount(minlength=len(images.classes)) for split in SPLITS}
     totals = " and ".join(f"{int(counts[split].sum())} {split}" for split in SPLITS)
-    spread = ", ".join(f"{int(counts[split].min())} to {int(counts[split].max())} {split}" for split in SPLITS)
+    spread = ", ".join(
+        f"{int(counts[split].min())} to {int(counts[split].max())} {split}" for split in SPLITS
+    )
     return f"{totals} images of {len(images.classes)} classes, {'x'.join(map(str, images.shape))}; a class has {spread}"
 
 
@@ -64,6 +68,9 @@ def other_count(source: Any, split: str, count: int) -> Iterator[str]:
 
 def copies(images: Images) -> str:
     """Exact copies, told as a number: many sets have some."""
-    train, test = ([blake2b(image.data, digest_size=16).digest() for image in pool.x.numpy()] for pool in (images.train, images.test))
+    train, test = (
+        [blake2b(image.data, digest_size=16).digest() for image in pool.x.numpy()]
+        for pool in (images.train, images.test)
+    )
     known = set(train)
     return f"{sum(image in known for image in test)} test images are also in train, {len(train) - len(known)} train images are copies"

@@ -17,14 +17,22 @@ GREY = ("1", "L", "LA")
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 
-def decode_splits(name: str, splits: Mapping[str, Sequence[bytes | Path]], side: int | None) -> dict[str, torch.Tensor]:
-    """All images as bytes (n, channels, height, width) a split: grey where all are grey, else colour; brought to ``side`` where given."""
-    images = {split: [one(name, split, number, image, side) for number, image in enumerate(files)] for split, files in splits.items()}
+def decode_splits(
+    name: str, splits: Mapping[str, Sequence[bytes | Path]], side: int | None
+) -> dict[str, torch.Tensor]:
+    """All images as bytes (n, channels, height, width) a split: grey where all are grey, else colour; brought
+    to ``side`` where given."""
+    images = {
+        split: [one(name, split, number, image, side) for number, image in enumerate(files)]
+        for split, files in splits.items()
+    }
     shapes = sorted({image.shape for decoded in images.values() for image in decoded})
     if len({shape[1:] for shape in shapes}) > 1:
         raise Refusal(
-            f"The images of {name!r} have {len(shapes)} different shapes (channels, height, width), {shapes[0]} to {shapes[-1]}, and a "
-            f"network has one input shape.\nSet data.sources.{name}.side, and all become side x side: scaled, and the middle cut out."
+            f"The images of {name!r} have {len(shapes)} different shapes (channels, height, width), "
+            f"{shapes[0]} to {shapes[-1]}, and a "
+            f"network has one input shape.\nSet data.sources.{name}.side, and all become side x side: "
+            "scaled, and the middle cut out."
         )
     channels = max(shape[0] for shape in shapes)
     return {split: torch.from_numpy(stacked(decoded, channels)) for split, decoded in images.items()}
@@ -41,7 +49,8 @@ def one(name: str, split: str, number: int, image: bytes | Path, side: int | Non
     except Exception as reason:  # whatever the decoding library raises
         what = f"{image}" if isinstance(image, Path) else f"Image {number} of the {split} split of {name!r}"
         raise Refusal(
-            f"{what} cannot be read: {first_line(reason)}\nIts file is damaged: download it again, or take the image out."
+            f"{what} cannot be read: {first_line(reason)}\nIts file is damaged: download it again, or take "
+            "the image out."
         ) from reason
 
 
@@ -57,10 +66,14 @@ def opened(image: bytes | Path) -> Any:
 
 def check_labels(name: str, split: str, labels: Sequence[Any], classes: Sequence[str]) -> list[int]:
     """Class numbers that there are classes for."""
-    wrong = next((i for i, label in enumerate(labels) if not isinstance(label, int) or not 0 <= label < len(classes)), None)
+    wrong = next(
+        (i for i, label in enumerate(labels) if not isinstance(label, int) or not 0 <= label < len(classes)),
+        None,
+    )
     if wrong is not None:
         raise Refusal(
-            f"Image {wrong} of the {split} split of {name!r} has the label {labels[wrong]!r}, but there are classes 0 to "
+            f"Image {wrong} of the {split} split of {name!r} has the label {labels[wrong]!r}, but there are "
+            "classes 0 to "
             f"{len(classes) - 1}. Set data.sources.{name}.label and .classes to the right ones."
         )
     return list(labels)

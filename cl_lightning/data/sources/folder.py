@@ -1,4 +1,5 @@
-"""Folders of images: ``<root>/<folder>/{train,test}/<class name>/*.png`` and other formats that Pillow reads."""
+"""Folders of images: ``<root>/<folder>/{train,test}/<class name>/*.png`` and other formats that Pillow
+reads."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ Splits = Annotated[Mapping[str, Names], Fulfils(lambda splits: set(splits) == se
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder a class. Classes are numbered in the order of their names, unless given; a / in a given name is a _ in its folder's.
+    """A folder a class. Classes are numbered in the order of their names, unless given; a / in a given name
+    is a _ in its folder's.
 
-    ``splits`` names the folders that make up train and test. ``licence`` and ``citation`` are for ``python -m cl_lightning.data list``.
+    ``splits`` names the folders that make up train and test. ``licence`` and ``citation`` are for ``python -m
+    cl_lightning.data list``.
     """
 
     folder: Text
@@ -44,11 +47,18 @@ class ImageFolder:
         return [self.place / part for part in (self.splits or SPLITS)[split]]
 
     def found(self) -> list[str]:
-        names = {child.name for part in self.parts("train") if part.is_dir() for child in part.iterdir() if child.is_dir()}
+        names = {
+            child.name
+            for part in self.parts("train")
+            if part.is_dir()
+            for child in part.iterdir()
+            if child.is_dir()
+        }
         if not names:
             raise Refusal(
                 f"{self.parts('train')[0]} holds no folder a class. Images are looked for in "
-                f"{self.place}/train/<class>/ and {self.place}/test/<class>/, as in {self.parts('train')[0]}/cat/1.png."
+                f"{self.place}/train/<class>/ and {self.place}/test/<class>/, as in "
+                f"{self.parts('train')[0]}/cat/1.png."
             )
         return sorted(name for name in names if not name.startswith("."))
 
@@ -58,28 +68,45 @@ class ImageFolder:
         found = []
         for part in self.parts(split):
             if not part.is_dir():
-                raise Refusal(f"{part} is not there. The {split} images of {self.folder!r} are looked for in a folder a class in it.")
+                raise Refusal(
+                    f"{part} is not there. The {split} images of {self.folder!r} are looked for in a folder "
+                    "a class in it."
+                )
             for child in sorted(part.iterdir()):
-                images = sorted(f for f in child.rglob("*") if f.suffix.lower() in SUFFIXES) if child.is_dir() else []
+                images = (
+                    sorted(f for f in child.rglob("*") if f.suffix.lower() in SUFFIXES)
+                    if child.is_dir()
+                    else []
+                )
                 if images and child.name not in numbers:
                     raise Refusal(
-                        f"{child} is the folder of no class. The classes of {self.folder!r} are {', '.join(list(self.classes)[:12])}"
-                        f"{', ...' * (len(self.classes) > 12)}: rename the folder, or set data.sources.{self.folder}.classes."
+                        f"{child} is the folder of no class. The classes of {self.folder!r} are "
+                        f"{', '.join(list(self.classes)[:12])}"
+                        f"{', ...' * (len(self.classes) > 12)}: rename the folder, or set "
+                        f"data.sources.{self.folder}.classes."
                     )
                 found += [(file, numbers[child.name]) for file in images]
         if not found:
-            raise Refusal(f"{self.parts(split)[0]} holds no images: none that ends in {', '.join(SUFFIXES)} in a folder a class.")
+            raise Refusal(
+                f"{self.parts(split)[0]} holds no images: none that ends in {', '.join(SUFFIXES)} in a "
+                "folder a class."
+            )
         return sorted(found, key=lambda pair: (pair[1], str(pair[0])))
 
     def identity(self) -> dict:
-        splits = {split: [[str(f.relative_to(self.place)), *stat_of(f), label] for f, label in self.files(split)] for split in SPLITS}
+        splits = {
+            split: [[str(f.relative_to(self.place)), *stat_of(f), label] for f, label in self.files(split)]
+            for split in SPLITS
+        }
         return {"kind": "folder", "classes": list(self.classes), **splits}
 
     def decode(self) -> dict[str, torch.Tensor]:
         from cl_lightning.data.sources.encoded import decode_splits
 
         files = {split: self.files(split) for split in SPLITS}
-        pixels = decode_splits(self.folder, {split: [file for file, _ in pairs] for split, pairs in files.items()}, self.side)
+        pixels = decode_splits(
+            self.folder, {split: [file for file, _ in pairs] for split, pairs in files.items()}, self.side
+        )
         labels = {f"{split}_y": torch.tensor([label for _, label in pairs]) for split, pairs in files.items()}
         return {f"{split}_x": x for split, x in pixels.items()} | labels
 

@@ -22,11 +22,13 @@ Counts = Annotated[Mapping[str, Size | None], Fulfils(lambda counts: set(counts)
 
 @dataclass(frozen=True)
 class ParquetImages:
-    """``<root>/<folder>`` where it exists, else the Hub's ``repository`` at ``revision``. ``datasets`` is imported only to decode.
+    """``<root>/<folder>`` where it exists, else the Hub's ``repository`` at ``revision``. ``datasets`` is
+    imported only to decode.
 
-    The folder may hold parquet files or a folder a class (see ``ImageFolder``). ``image`` and ``label`` are columns, or lists of which
-    the first present one is taken. ``config`` is the Hub's name for one of several variants. ``splits`` names the Hub's splits that
-    make up train and test. ``counts``, ``licence``, ``citation`` and ``tried`` are for ``python -m cl_lightning.data``.
+    The folder may hold parquet files or a folder a class (see ``ImageFolder``). ``image`` and ``label`` are
+    columns, or lists of which the first present one is taken. ``config`` is the Hub's name for one of several
+    variants. ``splits`` names the Hub's splits that make up train and test. ``counts``, ``licence``,
+    ``citation`` and ``tried`` are for ``python -m cl_lightning.data``.
     """
 
     folder: Text
@@ -53,12 +55,18 @@ class ParquetImages:
         """The folder of parquet files."""
         if self.place is None:
             return None
-        place = self.place / self.config if self.config and (self.place / self.config).is_dir() else self.place
+        place = (
+            self.place / self.config if self.config and (self.place / self.config).is_dir() else self.place
+        )
         return place if any(place.glob("**/*.parquet")) else None
 
     @cached_property
     def class_folders(self) -> ImageFolder | None:
-        if self.local is not None or self.place is None or not (self.place / (self.splits or SPLITS)["train"][0]).is_dir():
+        if (
+            self.local is not None
+            or self.place is None
+            or not (self.place / (self.splits or SPLITS)["train"][0]).is_dir()
+        ):
             return None
         return ImageFolder(self.folder, self.root, tuple(self.classes), self.side, self.splits)
 
@@ -83,8 +91,12 @@ class ParquetImages:
             image, label = self.column(table, "image"), self.column(table, "label")
             self.check_names(table, label)
             encoded[split] = self.encoded(table[image], split)
-            labels[f"{split}_y"] = torch.tensor(check_labels(self.folder, split, table[label].to_pylist(), self.classes), dtype=torch.int64)
-        return {f"{split}_x": x for split, x in decode_splits(self.folder, encoded, self.side).items()} | labels
+            labels[f"{split}_y"] = torch.tensor(
+                check_labels(self.folder, split, table[label].to_pylist(), self.classes), dtype=torch.int64
+            )
+        return {
+            f"{split}_x": x for split, x in decode_splits(self.folder, encoded, self.side).items()
+        } | labels
 
     def table(self, split: str) -> Any:
         """The rows of a split, a ``pyarrow.Table``; images are not decoded yet."""
@@ -94,10 +106,13 @@ class ParquetImages:
         assert self.local is not None
         names = (self.splits or SPLITS)[split]
         word = re.compile(rf"(?<![a-zA-Z0-9])({'|'.join(map(re.escape, names))})(?![a-zA-Z0-9])")
-        files = sorted(f for f in self.local.glob("**/*.parquet") if word.search(f.name) or f.parent.name in names)
+        files = sorted(
+            f for f in self.local.glob("**/*.parquet") if word.search(f.name) or f.parent.name in names
+        )
         if not files:
             raise Refusal(
-                f"{self.local} holds no parquet file for the split {names[0]!r}. Its files must have {names[0]!r} in their names, or be "
+                f"{self.local} holds no parquet file for the split {names[0]!r}. Its files must have "
+                f"{names[0]!r} in their names, or be "
                 "in a folder of that name."
             )
         return files
@@ -123,8 +138,10 @@ class ParquetImages:
         where = f"in {self.place}" if self.root else "on this machine (data.root is not set)"
         if self.repository is None:
             raise Refusal(
-                f"The images of {self.folder!r} are not {where}, and no repository of the Hub is known to hold them.\n"
-                f"Put them into <data.root>/{self.folder}, as parquet files or a folder a class, or use data=synthetic."
+                f"The images of {self.folder!r} are not {where}, and no repository of the Hub is known to "
+                "hold them.\n"
+                f"Put them into <data.root>/{self.folder}, as parquet files or a folder a class, or use "
+                "data=synthetic."
             )
         import datasets
 
@@ -132,11 +149,17 @@ class ParquetImages:
         names = "+".join((self.splits or SPLITS)[split])
         try:
             rows = datasets.load_dataset(self.repository, self.config, revision=self.revision, split=names)
-        except (ConnectionError, OSError, ValueError) as reason:  # no network, offline mode, no such repository
+        except (
+            ConnectionError,
+            OSError,
+            ValueError,
+        ) as reason:  # no network, offline mode, no such repository
             raise Refusal(
-                f"The images of {self.folder!r} are not {where}, and the Hub's {self.repository} could not be read: "
+                f"The images of {self.folder!r} are not {where}, and the Hub's {self.repository} could not "
+                "be read: "
                 f"{(str(reason).splitlines() or ['no reason given'])[0]}\n"
-                "Set CL_LIGHTNING_DATA (or data.root) to a folder that holds them, connect to the network, or use data=synthetic."
+                "Set CL_LIGHTNING_DATA (or data.root) to a folder that holds them, connect to the network, "
+                "or use data=synthetic."
             ) from reason
         return rows.with_format("arrow")[:]
 
@@ -146,7 +169,8 @@ class ParquetImages:
         present = [column for column in wanted if column in table.column_names]
         if not present:
             raise Refusal(
-                f"The data set {self.folder!r} has no column {' or '.join(map(repr, wanted))}; it has {', '.join(table.column_names)}. "
+                f"The data set {self.folder!r} has no column {' or '.join(map(repr, wanted))}; it has "
+                f"{', '.join(table.column_names)}. "
                 f"Set data.sources.{self.folder}.image and .label to the right ones."
             )
         return present[0]
@@ -159,23 +183,34 @@ class ParquetImages:
         kind = column.type
         if pyarrow.types.is_struct(kind) and any(field.name == "bytes" for field in kind):
             column = pyarrow.compute.struct_field(column, "bytes")
-        if not (pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type)) or column.null_count:
+        if (
+            not (pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type))
+            or column.null_count
+        ):
             empty = f", {column.null_count} of them empty" if column.null_count else ""
             raise Refusal(
-                f"The column of images of the {split} split of {self.folder!r} does not hold image files: it is {kind}{empty}. "
+                f"The column of images of the {split} split of {self.folder!r} does not hold image files: "
+                f"it is {kind}{empty}. "
                 f"Set data.sources.{self.folder}.image to the column that does."
             )
         return column.to_pylist()
 
     def check_names(self, table: Any, label: str) -> None:
-        """Where the file names its classes, a name that we know too has the same number. (Others may be misspelt, or in another script.)"""
-        features = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+        """Where the file names its classes, a name that we know too has the same number. (Others may be
+        misspelt, or in another script.)"""
+        features = (
+            json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+            .get("info", {})
+            .get("features", {})
+        )
         theirs, ours = (features.get(label) or {}).get("names") or [], list(self.classes)
         for number, name in enumerate(theirs):
             if name in ours and ours.index(name) != number:
                 raise Refusal(
-                    f"Class {number} of {self.folder!r} is {name!r} in its files, but data.sources.{self.folder}.classes has it as number "
-                    f"{ours.index(name)}. Give the classes in the order of the files, which begins with {', '.join(theirs[:5])}."
+                    f"Class {number} of {self.folder!r} is {name!r} in its files, but "
+                    f"data.sources.{self.folder}.classes has it as number "
+                    f"{ours.index(name)}. Give the classes in the order of the files, which begins with "
+                    f"{', '.join(theirs[:5])}."
                 )
 
     def numbers(self) -> Mapping[str, int | None]:
@@ -186,7 +221,10 @@ class ParquetImages:
             return self.counts or {}
         import pyarrow.parquet
 
-        return {split: sum(pyarrow.parquet.read_metadata(file).num_rows for file in self.files(split)) for split in SPLITS}
+        return {
+            split: sum(pyarrow.parquet.read_metadata(file).num_rows for file in self.files(split))
+            for split in SPLITS
+        }
 
     def is_here(self) -> bool:
         return self.local is not None or self.class_folders is not None
@@ -194,4 +232,8 @@ class ParquetImages:
     def origin(self) -> str:
         if self.is_here():
             return str(self.place)
-        return f"Hub: {self.repository}@{self.revision}" if self.repository else "nowhere: no Hub repository is known"
+        return (
+            f"Hub: {self.repository}@{self.revision}"
+            if self.repository
+            else "nowhere: no Hub repository is known"
+        )

@@ -12,24 +12,40 @@ from cl_lightning.errors import Refusal, nearest
 class Sources(Mapping[str, Images]):
     """By name; ``substitute`` names a source that another stands in for: openly, in every result.
 
-    Where the stand-in has more classes than the source it replaces, its best represented ones are taken, in their own order.
+    Where the stand-in has more classes than the source it replaces, its best represented ones are taken, in
+    their own order.
     """
 
-    def __init__(self, known: Mapping[str, tuple[str, ...] | None], make: Callable[[str], Images], substitute: Mapping[str, str]) -> None:
-        self.known, self.make, self.substitute = known, make, substitute  # known: names and, where they can be told, classes
+    def __init__(
+        self,
+        known: Mapping[str, tuple[str, ...] | None],
+        make: Callable[[str], Images],
+        substitute: Mapping[str, str],
+    ) -> None:
+        self.known, self.make, self.substitute = (
+            known,
+            make,
+            substitute,
+        )  # known: names and, where they can be told, classes
         self._open: dict[str, Images] = {}
         for name, other in substitute.items():
             if name not in known:
                 raise Refusal(
-                    f"data.substitute.{name} stands in for nothing: {name} is not among data.sources.{nearest(name, list(known))}"
+                    f"data.substitute.{name} stands in for nothing: {name} is not among "
+                    f"data.sources.{nearest(name, list(known))}"
                 )
             if other not in known:
-                raise Refusal(f"data.substitute.{name}={other} is not among data.sources.{nearest(other, list(known))}")
+                raise Refusal(
+                    f"data.substitute.{name}={other} is not among data.sources.{nearest(other, list(known))}"
+                )
 
     def __getitem__(self, name: str) -> Images:
         if name not in self._open:
             if name not in self.known and name not in self.substitute:
-                raise Refusal(f"The stream asks for {name}, which is not among data.sources.{nearest(name, list(self.known))}")
+                raise Refusal(
+                    f"The stream asks for {name}, which is not among "
+                    f"data.sources.{nearest(name, list(self.known))}"
+                )
             other = self.substitute.get(name, name)
             images = self.make(other)
             self._open[name] = images if other == name else self.stand_in(images, name, other)

@@ -24,11 +24,16 @@ FEW = 500  # images that are drawn of a data set to choose them from
 
 
 def write_sheets(images: Images, file: Path) -> list[Path]:
-    """Draw pages of up to 20 classes each: ``mnist.png``, then ``mnist-2.png`` and so on. Returns what was written."""
+    """Draw pages of up to 20 classes each: ``mnist.png``, then ``mnist-2.png`` and so on. Returns what was
+    written."""
     pages = math.ceil(len(images.classes) / ROWS)
-    files = [file if page == 0 else file.with_name(f"{file.stem}-{page + 1}{file.suffix}") for page in range(pages)]
+    files = [
+        file if page == 0 else file.with_name(f"{file.stem}-{page + 1}{file.suffix}") for page in range(pages)
+    ]
     for page, place in enumerate(files):
-        sheet(images, range(page * ROWS, min((page + 1) * ROWS, len(images.classes)))).save(place, format="PNG")
+        sheet(images, range(page * ROWS, min((page + 1) * ROWS, len(images.classes)))).save(
+            place, format="PNG"
+        )
     return files
 
 
@@ -48,7 +53,11 @@ def sheet(images: Images, classes: range) -> Any:
         top = GAP + row * step_y
         pen.text((5, top + (height * scale) // 2), name, fill="black", font=font, anchor="lm")
         for column, pixels in enumerate(some_of(images, number)):
-            picture = Image.fromarray(pixels).convert("RGB").resize((width * scale, height * scale), Image.Resampling.NEAREST)
+            picture = (
+                Image.fromarray(pixels)
+                .convert("RGB")
+                .resize((width * scale, height * scale), Image.Resampling.NEAREST)
+            )
             page.paste(picture, (margin + column * step_x, top))
     return page
 
@@ -57,7 +66,9 @@ def some_of(images: Images, number: int) -> list[np.ndarray]:
     rows = (images.train.y == number).nonzero()[:, 0]
     chosen = rows[torch.randperm(len(rows), generator=rng("sheet", number))[:COLUMNS]]
     x = images.train.x[chosen]
-    return [image[0].numpy() if len(image) == 1 else image.permute(1, 2, 0).contiguous().numpy() for image in x]
+    return [
+        image[0].numpy() if len(image) == 1 else image.permute(1, 2, 0).contiguous().numpy() for image in x
+    ]
 
 
 def write_overview(sets: Sequence[Images], file: Path) -> Path:
@@ -65,7 +76,9 @@ def write_overview(sets: Sequence[Images], file: Path) -> Path:
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default()
-    names = [f"{images.name}\n{len(images.classes)} classes, {'x'.join(map(str, images.shape))}" for images in sets]
+    names = [
+        f"{images.name}\n{len(images.classes)} classes, {'x'.join(map(str, images.shape))}" for images in sets
+    ]
     margin = 10 + max(math.ceil(font.getlength(line)) for name in names for line in name.splitlines())
     step = PLACE + GAP
     page = Image.new("RGB", (margin + LINE * step, len(names) * step + GAP), "white")
@@ -74,7 +87,13 @@ def write_overview(sets: Sequence[Images], file: Path) -> Path:
         pen.multiline_text((5, GAP + row * step + PLACE // 4), name, fill="black", font=font)
         for column, pixels in enumerate(of_all_classes(images)):
             picture = in_place(Image.fromarray(pixels).convert("RGB"))
-            page.paste(picture, (margin + column * step + (PLACE - picture.width) // 2, GAP + row * step + (PLACE - picture.height) // 2))
+            page.paste(
+                picture,
+                (
+                    margin + column * step + (PLACE - picture.width) // 2,
+                    GAP + row * step + (PLACE - picture.height) // 2,
+                ),
+            )
     page.save(file, format="PNG", optimize=True)
     return file
 
@@ -91,11 +110,18 @@ def in_place(picture: Any) -> Any:
 
 def of_all_classes(images: Images) -> list[np.ndarray]:
     spread = [column * len(images.classes) // LINE for column in range(LINE)]
-    return [pixels for number in dict.fromkeys(spread) for pixels in some_of(images, number)[: spread.count(number)]]
+    return [
+        pixels
+        for number in dict.fromkeys(spread)
+        for pixels in some_of(images, number)[: spread.count(number)]
+    ]
 
 
 def few_of(name: str, source: Any) -> Images:
     """A data set that is drawn here, drawn small and not kept."""
-    arrays = {key: torch.from_numpy(array) for key, array in decoded(replace(source, train=min(FEW, source.train), test=1)).items()}
+    arrays = {
+        key: torch.from_numpy(array)
+        for key, array in decoded(replace(source, train=min(FEW, source.train), test=1)).items()
+    }
     train, test = (Pool(arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in ("train", "test"))
     return Images(name, tuple(source.classes), train, test, digest="")

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def fit(image: Image, side: int) -> Image:
-    """``side`` x ``side``: the shorter side scaled (bicubic, aspect kept), then the middle cut out, as Veniat et al. (2021) do with DTD."""
+    """``side`` x ``side``: the shorter side scaled (bicubic, aspect kept), then the middle cut out, as Veniat
+    et al. (2021) do with DTD."""
     from PIL.Image import Resampling
 
     width, height = image.size

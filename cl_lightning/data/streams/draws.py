@@ -36,19 +36,28 @@ class Sizes:
     n_test: int | None
     balanced: bool = False  # as many of each class
     on_shortage: Shortage = "error"  # shrink: take what there is, and say so in the results
-    held_out: int | None = None  # images a class that only validation draws from, the same for all tasks and seeds; None: no such pool
+    held_out: int | None = (
+        # Images a class that only validation draws from, the same for all tasks and seeds; None: no such pool.
+        None
+    )
     test_per_class: int | None = None  # at most so many, where n_test is None
     asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
-    test_share: Part | None = None  # this part of each class's test images: keeps the proportions of classes and of tasks
+    test_share: Part | None = (
+        None  # this part of each class's test images: keeps the proportions of classes and of tasks
+    )
 
     def __post_init__(self) -> None:
         if self.test_share is not None and self.n_test is not None:
             raise Refusal(
-                f"{self.asked_by.format('n_test')}={self.n_test} is a number of test examples, and stream.test_share={self.test_share} a "
+                f"{self.asked_by.format('n_test')}={self.n_test} is a number of test examples, and "
+                f"stream.test_share={self.test_share} a "
                 "part of those there are: a task cannot have both. Set one of them to null."
             )
         if not self.balanced and (self.held_out is not None or self.test_per_class is not None):
-            raise Refusal("stream.held_out and stream.test_per_class are numbers a class. Set stream.balanced=true, or leave both at null.")
+            raise Refusal(
+                "stream.held_out and stream.test_per_class are numbers a class. Set stream.balanced=true, "
+                "or leave both at null."
+            )
 
     def draw(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
         """Rows of ``classes``; class after class, each in the pool's order, if as many of each are drawn."""
@@ -74,24 +83,34 @@ class Sizes:
         if self.test_share is not None:
             own = {c: of_classes(images.test, [c]) for c in classes}
             orders = {c: torch.randperm(len(rows), generator=rng(*key("test"), c)) for c, rows in own.items()}
-            drawn = torch.cat([rows[orders[c][: self.tested(len(rows))]] for c, rows in own.items()]).sort().values
+            drawn = (
+                torch.cat([rows[orders[c][: self.tested(len(rows))]] for c, rows in own.items()])
+                .sort()
+                .values
+            )
         elif n_test is None:
             drawn = test
         elif n_test <= len(test):
             drawn = test[torch.randperm(len(test), generator=rng(*key("test")))[:n_test]]
         else:
-            raise Refusal(f"stream.n_test={n_test} must lie between 1 and the {len(test)} examples there are (null: all).")
+            raise Refusal(
+                f"stream.n_test={n_test} must lie between 1 and the {len(test)} examples there are (null: "
+                "all)."
+            )
         return Draw(shuffled[n_val:][:n_train], shuffled[:n_val], drawn, asked)
 
     def by_class(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
         totals = {"n_train": self.n_train, "n_val": self.n_val, "n_test": self.n_test}
-        each = {name: a_class(self.asked_by.format(name), total, len(classes)) for name, total in totals.items()}
+        each = {
+            name: a_class(self.asked_by.format(name), total, len(classes)) for name, total in totals.items()
+        }
         parts: dict[str, list[torch.Tensor]] = {name: [] for name in totals}
         for c in classes:
             train, val = self.pools(images, c, each["n_train"], each["n_val"] or 0, key)
             if not len(train):
                 raise Refusal(
-                    f"Class {c} ({images.classes[c]}) of {images.name} has {len(val)} images: with {each['n_val']} for validation none are "
+                    f"Class {c} ({images.classes[c]}) of {images.name} has {len(val)} images: with "
+                    f"{each['n_val']} for validation none are "
                     f"left to train on. Lower {self.asked_by.format('n_val')}."
                 )
             for name, rows in (("n_train", train), ("n_val", val), ("n_test", of_classes(images.test, [c]))):
@@ -100,17 +119,21 @@ class Sizes:
                     wanted = self.tested(len(rows))
                 if wanted is not None and wanted > len(rows) and self.on_shortage == "error":
                     raise Refusal(
-                        f"A task needs {wanted} examples of class {c} ({images.classes[c]}) of {images.name} for {name}, but {len(rows)} "
+                        f"A task needs {wanted} examples of class {c} ({images.classes[c]}) of "
+                        f"{images.name} for {name}, but {len(rows)} "
                         f"are there. Lower {self.asked_by.format(name)}, or set stream.on_shortage=shrink."
                     )
                 order = torch.randperm(len(rows), generator=rng(*key(name.removeprefix("n_")), c))
                 parts[name].append(rows[order[:wanted].sort().values])
         drawn = {name: torch.cat(rows) for name, rows in parts.items()}
-        asked = {name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total}
+        asked = {
+            name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total
+        }
         return Draw(drawn["n_train"], drawn["n_val"], drawn["n_test"], asked)
 
     def tested(self, there: int) -> int:
-        """How many of a class's test images a task gets that asks for no number of them: the share of what may be taken, at least one."""
+        """How many of a class's test images a task gets that asks for no number of them: the share of what
+        may be taken, at least one."""
         most = there if self.test_per_class is None else min(self.test_per_class, there)
         return most if self.test_share is None else max(1, round(self.test_share * most))
 
@@ -121,7 +144,10 @@ class Sizes:
         rows = of_classes(images.train, [c])
         if self.held_out is None:
             short = self.on_shortage == "shrink" and n_train is not None and n_train + n_val > len(rows)
-            count, generator = n_val * len(rows) // (n_train + n_val) if short and n_train else min(n_val, len(rows)), rng(*key("pools"), c)
+            count, generator = (
+                n_val * len(rows) // (n_train + n_val) if short and n_train else min(n_val, len(rows)),
+                rng(*key("pools"), c),
+            )
         else:
             most = 2 * len(rows) // 5  # small classes keep more for training
             count, generator = min(self.held_out, most), rng("held out", images.name, c)
@@ -132,7 +158,10 @@ class Sizes:
 def a_class(name: str, total: int | None, classes: int) -> int | None:
     """A class's part of what is drawn for all."""
     if total is not None and total % classes:
-        raise Refusal(f"{total} examples cannot be shared equally by {classes} classes ({name}). Choose a multiple of {classes}.")
+        raise Refusal(
+            f"{total} examples cannot be shared equally by {classes} classes ({name}). Choose a multiple of "
+            f"{classes}."
+        )
     return None if total is None else total // classes
 
 
@@ -148,6 +177,7 @@ def none_empty(images: Images, classes: Sequence[int]) -> None:
         for number in classes:
             if number not in pool.by_class:
                 raise Refusal(
-                    f"Class {number} ({images.classes[number]}) of {images.name} has no {split} images. Leave it out with "
+                    f"Class {number} ({images.classes[number]}) of {images.name} has no {split} images. "
+                    "Leave it out with "
                     "stream.class_order, or complete the data set."
                 )

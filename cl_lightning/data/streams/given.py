@@ -11,21 +11,37 @@ from cl_lightning.errors import Refusal
 
 
 def given(key: str, file: str, *shape: int | None) -> torch.Tensor:
-    """The numbers in a ``.npy`` file or a text file (one row a line, separated by commas or blanks); None in ``shape`` is any size."""
+    """The numbers in a ``.npy`` file or a text file (one row a line, separated by commas or blanks); None in
+    ``shape`` is any size."""
     path = Path(file).expanduser()
     try:
         if path.suffix == ".npy":
             numbers = np.load(path, allow_pickle=False)
         else:
-            numbers = np.array([line.replace(",", " ").split() for line in path.read_text().splitlines() if line.strip()], dtype=float)
-            numbers = numbers.reshape(numbers.shape[: len(shape)]) if len(shape) == 1 and numbers.shape[1:] == (1,) else numbers
+            numbers = np.array(
+                [line.replace(",", " ").split() for line in path.read_text().splitlines() if line.strip()],
+                dtype=float,
+            )
+            numbers = (
+                numbers.reshape(numbers.shape[: len(shape)])
+                if len(shape) == 1 and numbers.shape[1:] == (1,)
+                else numbers
+            )
     except (OSError, ValueError) as reason:
         raise Refusal(
-            f"stream.{key}={file} cannot be read: {str(reason).splitlines()[0]}\nGive a .npy file, or a text file with one row a line."
+            f"stream.{key}={file} cannot be read: {str(reason).splitlines()[0]}\nGive a .npy file, or a "
+            "text file with one row a line."
         ) from reason
-    if numbers.dtype.kind not in "iuf" or len(numbers.shape) != len(shape) or any(a not in (b, None) for b, a in zip(numbers.shape, shape)):
+    if (
+        numbers.dtype.kind not in "iuf"
+        or len(numbers.shape) != len(shape)
+        or any(a not in (b, None) for b, a in zip(numbers.shape, shape))
+    ):
         wanted = " x ".join("any" if size is None else str(size) for size in shape)
-        raise Refusal(f"stream.{key}={file} holds {numbers.dtype} of shape {numbers.shape}, but must hold {wanted} numbers.")
+        raise Refusal(
+            f"stream.{key}={file} holds {numbers.dtype} of shape {numbers.shape}, but must hold {wanted} "
+            "numbers."
+        )
     return torch.from_numpy(numbers.astype(np.float64))
 
 

@@ -1,6 +1,7 @@
 """Recipes for streams of one source: permuted, rotated, split.
 
-Everything drawn here depends on the stream's arguments and seed alone: not on the learner, not on global state.
+Everything drawn here depends on the stream's arguments and seed alone: not on the learner, not on global
+state.
 """
 
 from __future__ import annotations
@@ -44,23 +45,34 @@ def permuted(
     test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
-    """All classes under one fixed permutation of the pixels a task; every task draws its own examples (Goodfellow et al. 2014).
+    """All classes under one fixed permutation of the pixels a task; every task draws its own examples
+    (Goodfellow et al. 2014).
 
-    ``permutations`` (tasks x pixels; position i gets pixel p[i]) and ``order`` (tasks x examples, rows of the training set) are files.
+    ``permutations`` (tasks x pixels; position i gets pixel p[i]) and ``order`` (tasks x examples, rows of the
+    training set) are files.
     """
     pixels = math.prod(shape_of(show, images))
     fixed = given_whole("permutations", permutations, pixels, tasks, pixels) if permutations else None
     if fixed is not None and any(len(row.unique()) < pixels for row in fixed):
-        raise Refusal(f"stream.permutations={permutations} has a row that is no permutation: some of its {pixels} pixels come twice.")
+        raise Refusal(
+            f"stream.permutations={permutations} has a row that is no permutation: some of its {pixels} "
+            "pixels come twice."
+        )
 
     def source_pixels(index: int) -> torch.Tensor | None:
         if fixed is not None:
             return fixed[index]
-        return None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(seed, "permuted", index, "permutation"))
+        return (
+            None
+            if first_identity and index == 0
+            else torch.randperm(pixels, generator=rng(seed, "permuted", index, "permutation"))
+        )
 
     sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
     name = "permutation {}".format
-    return transformed("permuted", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=True, order=order)
+    return transformed(
+        "permuted", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=True, order=order
+    )
 
 
 @recipe
@@ -80,8 +92,9 @@ def rotated(
     test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
-    """All classes turned by one fixed angle a task, drawn uniformly from the task's own part of 0 to ``degrees`` (Lopez-Paz and
-    Ranzato 2017): counter-clockwise about the centre, nearest pixel, black where nothing comes.
+    """All classes turned by one fixed angle a task, drawn uniformly from the task's own part of 0 to
+    ``degrees`` (Lopez-Paz and Ranzato 2017): counter-clockwise about the centre, nearest pixel, black where
+    nothing comes.
 
     ``angles`` (tasks) is a file or a list; ``order`` as in ``permuted``.
     """
@@ -102,14 +115,21 @@ def rotated(
         return turned(shape_of(show, images), turn(index))
 
     sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
-    return transformed("rotated", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=False, order=order)
+    return transformed(
+        "rotated", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=False, order=order
+    )
 
 
 def turned(shape: tuple[int, int, int], degrees: float) -> torch.Tensor:
     """Where each pixel of a turned image comes from, over all channels; -1 where from outside."""
     channels, height, width = shape
     numbers = Image.fromarray(np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width))
-    one = torch.from_numpy(np.array(numbers.rotate(degrees, Image.Resampling.NEAREST), dtype=np.int64)).flatten() - 1
+    one = (
+        torch.from_numpy(
+            np.array(numbers.rotate(degrees, Image.Resampling.NEAREST), dtype=np.int64)
+        ).flatten()
+        - 1
+    )
     return torch.cat([torch.where(one < 0, one, one + c * height * width) for c in range(channels)])
 
 
@@ -126,16 +146,21 @@ def transformed(
     permutes: bool,
     order: str | None = None,
 ) -> Stream:
-    """Tasks that share all classes and differ in where pixels come from: each is permuted (``permutes``) or turned. Under ``multi_*``
-    heads each has outputs of its own."""
+    """Tasks that share all classes and differ in where pixels come from: each is permuted (``permutes``) or
+    turned. Under ``multi_*`` heads each has outputs of its own."""
     classes, apart = range(len(images.classes)), head in ("multi_test", "multi_train_test")
     owned = tuple(tuple(c + apart * index * len(classes) for c in classes) for index in range(tasks))
     none_empty(images, classes)
     fixed = given_whole("order", order, len(images.train.y), tasks, sizes.n_train) if order else None
     if fixed is not None and any(len(row.unique()) < len(row) for row in fixed):
-        raise Refusal(f"stream.order={order} shows an example twice in one task. Name each row once; trainer.max_epochs repeats them.")
+        raise Refusal(
+            f"stream.order={order} shows an example twice in one task. Name each row once; "
+            "trainer.max_epochs repeats them."
+        )
     if fixed is not None and sizes.n_val:
-        raise Refusal("stream.order gives the training examples, so there are none for validation. Set stream.n_val=0.")
+        raise Refusal(
+            "stream.order gives the training examples, so there are none for validation. Set stream.n_val=0."
+        )
 
     @lru_cache(RECIPES_KEPT)
     def a_task(index: int) -> Recipe:
@@ -143,7 +168,17 @@ def transformed(
         train, val = (drawn.train, drawn.val) if fixed is None else (fixed[index], drawn.val[:0])
         outputs, pixels = torch.tensor(owned[index]), source_pixels(index)
         permuted = permutes and pixels is not None
-        return Recipe(name(index), images.classes, train, val, drawn.test, outputs, pixels, asked=drawn.asked, permuted=permuted)
+        return Recipe(
+            name(index),
+            images.classes,
+            train,
+            val,
+            drawn.test,
+            outputs,
+            pixels,
+            asked=drawn.asked,
+            permuted=permuted,
+        )
 
     return Stream(kind, (images,), Head(head, owned[-1][-1] + 1, owned), a_task, seed, show)
 
@@ -168,11 +203,20 @@ def split(
     order = ordered(images, class_order, seed)
     if tasks * classes_per_task > len(order):
         raise Refusal(
-            f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but {len(order)} of {images.name} are "
+            f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but "
+            f"{len(order)} of {images.name} are "
             "at hand. Lower stream.tasks or stream.classes_per_task."
         )
     groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
-    return grouped("split", images, seed, groups, Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share), head, show)
+    return grouped(
+        "split",
+        images,
+        seed,
+        groups,
+        Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
+        head,
+        show,
+    )
 
 
 FIRST_TASKS = {
@@ -211,31 +255,57 @@ def two_tasks(
 ) -> Stream:
     """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
 
-    D5-5a to h and D9-1a to c part the classes; in DP10-10 both tasks have all ten, the second (and, unless ``first_identity``,
-    as the text of 2018 has it, the first) under a permutation of the pixels. Of sources with more classes the first ten of
-    ``class_order`` are taken: ``frequency`` is the papers' order for EMNIST, notMNIST and Fruits-360.
+    D5-5a to h and D9-1a to c part the classes; in DP10-10 both tasks have all ten, the second (and, unless
+    ``first_identity``, as the text of 2018 has it, the first) under a permutation of the pixels. Of sources
+    with more classes the first ten of ``class_order`` are taken: ``frequency`` is the papers' order for
+    EMNIST, notMNIST and Fruits-360.
     """
     order = ordered(images, class_order, seed)[:10]
     if len(order) < 10:
-        raise Refusal(f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose another stream.source.")
-    ten, sizes = images.only(order), Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+        raise Refusal(
+            f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose "
+            "another stream.source."
+        )
+    ten, sizes = (
+        images.only(order),
+        Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
+    )
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
-        return grouped(kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show)
+        return grouped(
+            kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show
+        )
 
     def source_pixels(index: int) -> torch.Tensor | None:
         pixels = math.prod(shape_of(show, images))
-        return None if first_identity and index == 0 else torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
+        return (
+            None
+            if first_identity and index == 0
+            else torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
+        )
 
-    return transformed(kind, ten, seed, 2, sizes, head, show, lambda i: f"permutation {i}", source_pixels, permutes=True)
+    return transformed(
+        kind, ten, seed, 2, sizes, head, show, lambda i: f"permutation {i}", source_pixels, permutes=True
+    )
 
 
-def grouped(name: str, images: Images, seed: int, groups: Sequence[Sequence[int]], sizes: Sizes, head: HeadMode, show: Show) -> Stream:
+def grouped(
+    name: str,
+    images: Images,
+    seed: int,
+    groups: Sequence[Sequence[int]],
+    sizes: Sizes,
+    head: HeadMode,
+    show: Show,
+) -> Stream:
     """A task a group of classes; no class is in two."""
     none_empty(images, [c for group in groups for c in group])
     domain = head == "domain"
     if domain and len({len(group) for group in groups}) > 1:
-        raise Refusal("stream.head=domain shares outputs, but these tasks have different numbers of classes. Use stream.head=single.")
+        raise Refusal(
+            "stream.head=domain shares outputs, but these tasks have different numbers of classes. Use "
+            "stream.head=single."
+        )
     owned = tuple(tuple(range(len(group))) if domain else tuple(group) for group in groups)
 
     @lru_cache(RECIPES_KEPT)
@@ -245,13 +315,29 @@ def grouped(name: str, images: Images, seed: int, groups: Sequence[Sequence[int]
         outputs = torch.full((len(images.classes),), -1)
         outputs[group] = torch.tensor(owned[index])
         names = tuple(images.classes[c] for c in group)
-        return Recipe(f"classes {' '.join(names)}", names, drawn.train, drawn.val, drawn.test, outputs, asked=drawn.asked)
+        return Recipe(
+            f"classes {' '.join(names)}",
+            names,
+            drawn.train,
+            drawn.val,
+            drawn.test,
+            outputs,
+            asked=drawn.asked,
+        )
 
-    return Stream(name, (images,), Head(head, len(groups[0]) if domain else len(images.classes), owned), a_task, seed, show)
+    return Stream(
+        name,
+        (images,),
+        Head(head, len(groups[0]) if domain else len(images.classes), owned),
+        a_task,
+        seed,
+        show,
+    )
 
 
 def ordered(images: Images, class_order: Order, seed: int) -> list[int]:
-    """Class numbers in the order in which tasks take them: the source's own, by number of training images, by chance, or as given."""
+    """Class numbers in the order in which tasks take them: the source's own, by number of training images, by
+    chance, or as given."""
     known = range(len(images.classes))
     if class_order == "native":
         return list(known)
@@ -262,7 +348,8 @@ def ordered(images: Images, class_order: Order, seed: int) -> list[int]:
         return torch.randperm(len(known), generator=rng(seed, "class order")).tolist()
     if len(set(class_order)) != len(class_order) or not set(class_order) <= set(known):
         raise Refusal(
-            f"stream.class_order={class_order} must be native, frequency, random, or name classes 0 to {len(known) - 1} of {images.name}, "
+            f"stream.class_order={class_order} must be native, frequency, random, or name classes 0 to "
+            f"{len(known) - 1} of {images.name}, "
             "each at most once."
         )
     return list(class_order)

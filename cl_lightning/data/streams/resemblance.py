@@ -1,4 +1,5 @@
-"""Whether later tasks look like earlier ones: what makes forgetting hard to avoid (Farquhar and Gal 2018, first desideratum).
+"""Whether later tasks look like earlier ones: what makes forgetting hard to avoid (Farquhar and Gal 2018,
+first desideratum).
 
 Measured by ``python -m cl_lightning.data describe``; a run's card goes by what the stream's recipe says.
 """
@@ -22,12 +23,14 @@ TASKS, EXAMPLES, STEPS, BATCH, UNITS = 6, 1000, 300, 50, 100  # of the reference
 
 @dataclass(frozen=True)
 class Resemblance:
-    """Of the first task on whose images the reference network is sure of old classes; else of the one nearest to it."""
+    """Of the first task on whose images the reference network is sure of old classes; else of the one nearest
+    to it."""
 
     task: int
     sure: float  # share of its images with probability >= 0.9 for one class of earlier tasks
     entropy: float  # of its predictions, mean over its images, in nats
-    permuted: bool = False  # whether the stream permuted its pixels: other inputs by construction, however sure a network is
+    # Whether the stream permuted its pixels: other inputs by construction, however sure a network is.
+    permuted: bool = False
 
     @property
     def alike(self) -> bool:
@@ -35,7 +38,8 @@ class Resemblance:
 
 
 def resemblance(stream: Stream) -> Resemblance | None:
-    """Finetunes a small network with one output vector through the first tasks; looks at each before training on it."""
+    """Finetunes a small network with one output vector through the first tasks; looks at each before training
+    on it."""
     with seeded("resemblance", "init"):
         sizes = (math.prod(stream.shape), UNITS, UNITS, stream.head.outputs)
         layers = [layer for n, m in pairwise(sizes) for layer in (nn.Linear(n, m), nn.ReLU())]

@@ -25,7 +25,9 @@ from cl_lightning.randomness import rng
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255))  # of backgrounds
 Classes = Annotated[Sequence[Text | Size], Field(min_length=1)]
 Level = Annotated[int, Field(ge=0, le=255)]
-Colour = Annotated[Sequence[Level], Field(min_length=3, max_length=3, description="[red, green, blue], each 0 to 255")]
+Colour = Annotated[
+    Sequence[Level], Field(min_length=3, max_length=3, description="[red, green, blue], each 0 to 255")
+]
 Pair = Annotated[Sequence[Count], Field(min_length=2, max_length=2)]
 
 
@@ -34,9 +36,13 @@ class Listed:
     """One task of a sequence, as it is asked for. Sizes are totals over its classes; None: all there are."""
 
     source: Text
-    classes: Literal["all"] | Count | Classes = "all"  # all, in their own order | how many, drawn in random order | which
+    classes: Literal["all"] | Count | Classes = (
+        "all"  # all, in their own order | how many, drawn in random order | which
+    )
     like: Size | None = None  # the classes and their order of this earlier task (counted from 0)
-    labels: Literal["keep", "shift", "permute"] = "keep"  # shift: j becomes j + 1, the last one 0 | permute: at random
+    labels: Literal["keep", "shift", "permute"] = (
+        "keep"  # shift: j becomes j + 1, the last one 0 | permute: at random
+    )
     n_train: Count | None = None
     n_val: Size | None = None  # None: the stream's
     n_test: Count | None = None
@@ -47,9 +53,15 @@ class Listed:
 
     def __post_init__(self) -> None:
         if self.like is not None and self.classes != "all":
-            raise Refusal("stream.tasks has `like` and `classes` in one task: it takes the classes of the other. Leave one out.")
+            raise Refusal(
+                "stream.tasks has `like` and `classes` in one task: it takes the classes of the other. "
+                "Leave one out."
+            )
         if self.like is None and self.labels != "keep":
-            raise Refusal(f"stream.tasks.labels={self.labels} changes the labels of an earlier task: name it with `like`.")
+            raise Refusal(
+                f"stream.tasks.labels={self.labels} changes the labels of an earlier task: name it with "
+                "`like`."
+            )
         if self.permute and self.rotate:
             raise Refusal("stream.tasks has `permute` and `rotate` in one task. Leave one out.")
 
@@ -73,16 +85,22 @@ def sequence(
     test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
-    """Tasks in the order listed. Each draws afresh from its source, so that two tasks of one source may share images.
+    """Tasks in the order listed. Each draws afresh from its source, so that two tasks of one source may share
+    images.
 
-    ``held_out``: for each source, how many images a class are for validation alone, whatever the task and seed (as in the CTrL
-    benchmark, Veniat et al. 2021); of sources that it does not name each task takes its own.
+    ``held_out``: for each source, how many images a class are for validation alone, whatever the task and
+    seed (as in the CTrL benchmark, Veniat et al. 2021); of sources that it does not name each task takes its
+    own.
     """
     entries = [listed(entry, index) for index, entry in enumerate(tasks)]
-    sizes = Sizes(None, n_val, None, balanced, on_shortage, test_per_class=test_per_class, test_share=test_share)
+    sizes = Sizes(
+        None, n_val, None, balanced, on_shortage, test_per_class=test_per_class, test_share=test_share
+    )
     for one in entries:  # what cannot be drawn is said before the first task is learned
         replace(sizes, n_test=one.n_test, asked_by=one.asked_by)
-    return of_listed("sequence", sources, seed, len(entries), entries.__getitem__, head, sizes, held_out or {}, show)
+    return of_listed(
+        "sequence", sources, seed, len(entries), entries.__getitem__, head, sizes, held_out or {}, show
+    )
 
 
 @recipe
@@ -103,10 +121,12 @@ def long(
     test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
-    """The S_long generator of Veniat et al. 2021: for each task a source, some of its classes, and a size are drawn.
+    """The S_long generator of Veniat et al. 2021: for each task a source, some of its classes, and a size are
+    drawn.
 
-    ``large`` and ``small`` are sizes of training and validation; ``shares`` the probabilities of a large task in equal parts of the
-    stream, three in the paper. The same class list may come again. A longer stream has other sizes, but the same tasks else.
+    ``large`` and ``small`` are sizes of training and validation; ``shares`` the probabilities of a large task
+    in equal parts of the stream, three in the paper. The same class list may come again. A longer stream has
+    other sizes, but the same tasks else.
     """
 
     def entry(index: int) -> Listed:
@@ -115,7 +135,13 @@ def long(
         share = shares[sum(index >= tasks * k // len(shares) for k in range(1, len(shares)))]
         is_large = torch.rand((), generator=draws).item() < share
         n_train, n_val = map(min, large, at_most.get(name, large)) if is_large else small
-        return Listed(name, classes_per_task, n_train=n_train, n_val=n_val, asked_by="{} of stream." + ("large" if is_large else "small"))
+        return Listed(
+            name,
+            classes_per_task,
+            n_train=n_train,
+            n_val=n_val,
+            asked_by="{} of stream." + ("large" if is_large else "small"),
+        )
 
     sizes = Sizes(None, 0, None, True, on_shortage, test_per_class=test_per_class, test_share=test_share)
     return of_listed("long", sources, seed, tasks, entry, head, sizes, held_out or {}, show)
@@ -132,7 +158,8 @@ def of_listed(
     held_out: Mapping[str, int],
     show: Show,
 ) -> Stream:
-    """A stream of tasks that are described one by one, when they are needed; ``sizes`` is what they do not say themselves."""
+    """A stream of tasks that are described one by one, when they are needed; ``sizes`` is what they do not
+    say themselves."""
 
     @lru_cache(RECIPES_KEPT)
     def classes_of(index: int) -> list[int]:
@@ -141,7 +168,10 @@ def of_listed(
         if one.like is None:
             return chosen(sources[one.source], one.classes, rng(seed, kind, index, "classes"))
         if not 0 <= one.like < index or entry(one.like).source != one.source:
-            raise Refusal(f"stream.tasks[{index}].like={one.like} must be the number of an earlier task of {one.source}, from 0.")
+            raise Refusal(
+                f"stream.tasks[{index}].like={one.like} must be the number of an earlier task of "
+                f"{one.source}, from 0."
+            )
         order = classes_of(one.like)
         if one.labels == "shift":
             return [order[-1], *order[:-1]]
@@ -152,11 +182,17 @@ def of_listed(
     shape = shape_of(show, sources[entry(0).source])
     for other in {entry(index).source for index in range(tasks)} if show.shape is None else ():
         if sources[other].shape != shape:
-            raise Refusal(f"Images of {other} are {sources[other].shape}, those of the first task {shape}. Set stream.show.shape.")
+            raise Refusal(
+                f"Images of {other} are {sources[other].shape}, those of the first task {shape}. Set "
+                "stream.show.shape."
+            )
 
     counts = [len(classes_of(index)) for index in range(tasks)]
     if head == "domain" and len(set(counts)) > 1:
-        raise Refusal("stream.head=domain shares outputs, but these tasks differ in their number of classes. Use multi_train_test.")
+        raise Refusal(
+            "stream.head=domain shares outputs, but these tasks differ in their number of classes. Use "
+            "multi_train_test."
+        )
     first = [0] * tasks if head == "domain" else [0, *accumulate(counts)]
     owned = tuple(tuple(range(start, start + count)) for start, count in zip(first, counts))
 
@@ -166,23 +202,52 @@ def of_listed(
         images = sources[one.source]
         none_empty(images, order)
         n_val = sizes.n_val if one.n_val is None else one.n_val
-        own = replace(sizes, n_train=one.n_train, n_val=n_val, n_test=one.n_test, held_out=held_out.get(one.source), asked_by=one.asked_by)
+        own = replace(
+            sizes,
+            n_train=one.n_train,
+            n_val=n_val,
+            n_test=one.n_test,
+            held_out=held_out.get(one.source),
+            asked_by=one.asked_by,
+        )
         drawn = own.draw(images, order, lambda purpose: (seed, kind, index, purpose))
         outputs = torch.full((len(images.classes),), -1)
         outputs[order] = torch.tensor(owned[index])
         pixels = None
         if one.colour is not None and shape[0] != 3:
-            raise Refusal(f"stream.tasks[{index}].colour needs images of three channels. Set stream.show.shape to [3, height, width].")
+            raise Refusal(
+                f"stream.tasks[{index}].colour needs images of three channels. Set stream.show.shape to [3, "
+                "height, width]."
+            )
         if one.permute:
             pixels = torch.randperm(math.prod(shape), generator=rng(seed, kind, index, "permutation"))
         elif one.rotate:
             pixels = turned(shape, one.rotate)
         names, colour = tuple(images.classes[c] for c in order), background(one.colour, seed)
         name = f"{one.source} {' '.join(names)}"
-        return Recipe(name, names, drawn.train, drawn.val, drawn.test, outputs, pixels, images, colour, drawn.asked, one.permute)
+        return Recipe(
+            name,
+            names,
+            drawn.train,
+            drawn.val,
+            drawn.test,
+            outputs,
+            pixels,
+            images,
+            colour,
+            drawn.asked,
+            one.permute,
+        )
 
     used = tuple(dict.fromkeys(entry(index).source for index in range(tasks)))
-    return Stream(kind, tuple(sources[name] for name in used), Head(head, max(own[-1] for own in owned) + 1, owned), a_task, seed, show)
+    return Stream(
+        kind,
+        tuple(sources[name] for name in used),
+        Head(head, max(own[-1] for own in owned) + 1, owned),
+        a_task,
+        seed,
+        show,
+    )
 
 
 def another_order(order: list[int], generator: torch.Generator) -> list[int]:
@@ -200,16 +265,22 @@ def chosen(images: Images, classes: int | str | Sequence[str | int], generator: 
         return list(range(known))
     if isinstance(classes, int):
         if not 1 <= classes <= known:
-            raise Refusal(f"A task asks for {classes} classes of {images.name}, which has {known}. Ask for fewer.")
+            raise Refusal(
+                f"A task asks for {classes} classes of {images.name}, which has {known}. Ask for fewer."
+            )
         return torch.randperm(known, generator=generator)[:classes].tolist()
     numbers = [images.number(each) for each in classes]
     if not numbers or len(set(numbers)) < len(numbers):
-        raise Refusal(f"stream.tasks.classes={list(classes)} must name at least one class of {images.name}, and none twice.")
+        raise Refusal(
+            f"stream.tasks.classes={list(classes)} must name at least one class of {images.name}, and none "
+            "twice."
+        )
     return numbers
 
 
 def background(colour: int | Sequence[int] | None, seed: int) -> tuple[int, int, int] | None:
-    """Red, green and blue of a background; a number is one of the stream's three colours, in an order drawn for it."""
+    """Red, green and blue of a background; a number is one of the stream's three colours, in an order drawn
+    for it."""
     if isinstance(colour, int):
         return COLOURS[torch.randperm(len(COLOURS), generator=rng(seed, "colours"))[colour]]
     return None if colour is None else (colour[0], colour[1], colour[2])

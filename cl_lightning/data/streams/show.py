@@ -31,28 +31,38 @@ class Show:
     values: Values = (0.0, 1.0)  # of black and of white
     normalise: bool = False  # each task by the mean and deviation of its own training images, a channel each
     flip: bool = False  # training images, half of them, left to right, anew each time
-    crop: Size = 0  # training images: so many black pixels around, then a window of the old size, anew each time
+    crop: Size = (
+        0  # training images: so many black pixels around, then a window of the old size, anew each time
+    )
     val_copies: Size = 0  # so many augmented copies of each validation image, made once
 
     def __post_init__(self) -> None:
         if self.val_copies and not self.augments:
-            raise Refusal("stream.show.val_copies asks for augmented copies, but neither stream.show.flip nor .crop is set.")
+            raise Refusal(
+                "stream.show.val_copies asks for augmented copies, but neither stream.show.flip nor .crop "
+                "is set."
+            )
 
     @property
     def augments(self) -> bool:
         return self.flip or self.crop > 0
 
     def augmented(self, x: torch.Tensor, black: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Images (n, channels, height, width) flipped and shifted by chance; ``black`` (n or 1, channels) comes in at the border."""
+        """Images (n, channels, height, width) flipped and shifted by chance; ``black`` (n or 1, channels)
+        comes in at the border."""
         if self.flip:
             flipped = torch.rand(len(x), generator=generator) < 0.5
             x = torch.where(flipped.to(x.device)[:, None, None, None], x.flip(-1), x)
         if self.crop:
             n, channels, height, width = x.shape
             p = self.crop
-            wide = black[:, :, None, None].to(x.dtype).expand(n, channels, height + 2 * p, width + 2 * p).clone()
+            wide = (
+                black[:, :, None, None].to(x.dtype).expand(n, channels, height + 2 * p, width + 2 * p).clone()
+            )
             wide[:, :, p : p + height, p : p + width] = x
-            windows = wide.unfold(2, height, 1).unfold(3, width, 1)  # a view: (n, channels, 2p + 1, 2p + 1, height, width)
+            windows = wide.unfold(2, height, 1).unfold(
+                3, width, 1
+            )  # a view: (n, channels, 2p + 1, 2p + 1, height, width)
             down, right = torch.randint(2 * p + 1, (2, n), generator=generator).to(x.device)
             x = windows[torch.arange(n, device=x.device), :, down, right]
         return x
@@ -62,14 +72,23 @@ PLAIN = Show()
 
 
 def formed(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tensor:
-    """Bytes (n, channels, height, width) in another shape: scaled or padded, grey in three channels, colours as their luminance."""
+    """Bytes (n, channels, height, width) in another shape: scaled or padded, grey in three channels, colours
+    as their luminance."""
     channels, height, width = shape
     if x.shape[1] == 3 and channels == 1:
-        x = (x.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True).round().to(torch.uint8)
+        x = (
+            (x.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None])
+            .sum(1, keepdim=True)
+            .round()
+            .to(torch.uint8)
+        )
     h, w = x.shape[2:]
     if (h, w) != (height, width) and fit == "pad":
         if h > height or w > width:
-            raise Refusal(f"stream.show.fit=pad cannot bring images of {h} x {w} pixels to {height} x {width}. Use stream.show.fit=scale.")
+            raise Refusal(
+                f"stream.show.fit=pad cannot bring images of {h} x {w} pixels to {height} x {width}. Use "
+                "stream.show.fit=scale."
+            )
         top, left = (height - h) // 2, (width - w) // 2
         x = F.pad(x, (left, width - w - left, top, height - h - top))
     elif (h, w) != (height, width):
@@ -83,14 +102,17 @@ def formed(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tens
 
 
 def recoloured(x: torch.Tensor, colour: Sequence[int]) -> torch.Tensor:
-    """Images with values in [0, 1] on a background of ``colour`` (0 to 255 a channel): black becomes the colour, white stays white."""
+    """Images with values in [0, 1] on a background of ``colour`` (0 to 255 a channel): black becomes the
+    colour, white stays white."""
     return x + (1 - x) * (torch.tensor(colour, dtype=x.dtype) / 255)[:, None, None]
 
 
 def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and unbiased deviation of each channel over all pixels; 1 for a channel that is constant."""
     rows, count = x.flatten(2), x.numel() // x.shape[1]
-    mean = (rows @ torch.ones(rows.shape[2])).double().sum(0) / count  # products: a reduction over three dimensions takes ten times as long
+    mean = (rows @ torch.ones(rows.shape[2])).double().sum(
+        0
+    ) / count  # products: a reduction over three dimensions takes ten times as long
     squares = torch.einsum("ncp,ncp->nc", rows, rows).double().sum(0)
     deviation = ((squares - count * mean**2).clamp(min=0) / max(1, count - 1)).sqrt().float()
     return mean.float(), torch.where(deviation < FLAT, torch.ones_like(deviation), deviation)

@@ -19,9 +19,12 @@ from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.protocol import not_for_learners
 from cl_lightning.randomness import rng
 
-DRAWS = 1  # a change of what streams draw for the same arguments changes this number, and with it every fingerprint
+# A change of what streams draw for the same arguments changes this number, and with it every fingerprint.
+DRAWS = 1
 FILES = ("permutations", "angles", "order")  # arguments that may name files
-LATER = ("test_share",)  # arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay
+LATER = (
+    "test_share",
+)  # arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay
 RECIPES_KEPT = 32  # recipes are made again when needed: a long stream holds few
 
 P = ParamSpec("P")
@@ -29,7 +32,8 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Recipe:
-    """One task before its pixels are made. Rows are row numbers in the source's pools; train and val rows never meet."""
+    """One task before its pixels are made. Rows are row numbers in the source's pools; train and val rows
+    never meet."""
 
     name: str
     classes: tuple[str, ...]
@@ -37,7 +41,9 @@ class Recipe:
     val: torch.Tensor
     test: torch.Tensor
     outputs: torch.Tensor  # (source classes,): the output number of each, -1 where it is not in the task
-    pixels: torch.Tensor | None = None  # of all channels, flattened: which pixel of the source comes here; -1: none, black
+    pixels: torch.Tensor | None = (
+        None  # of all channels, flattened: which pixel of the source comes here; -1: none, black
+    )
     images: Images | None = None  # None: the stream's first source
     colour: tuple[int, int, int] | None = None  # of the background
     asked: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
@@ -55,7 +61,9 @@ class Stream:
     seed: int
     show: Show = PLAIN
     made_of: tuple = ()  # the recipe function and its arguments
-    _statistics: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False, compare=False)
+    _statistics: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def __len__(self) -> int:
         return len(self.head.owned)
@@ -71,7 +79,8 @@ class Stream:
     def images(self, recipe: Recipe) -> Images:
         return recipe.images or self.sources[0]
 
-    # ---- examples --------------------------------------------------------------------------------------------
+    # ---- examples
+    # --------------------------------------------------------------------------------------------
 
     def task(self, index: int, past: tuple[Task, ...] = (), lease: Lease | None = None) -> Task:
         """A task with its training and validation examples: for the data module, which lends them."""
@@ -82,7 +91,8 @@ class Stream:
         return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val, past)
 
     def validation(self, index: int, lease: Lease | None = None) -> Split | None:
-        """A task's validation examples, if it has any: for the data module, which lends them, and for the evaluator."""
+        """A task's validation examples, if it has any: for the data module, which lends them, and for the
+        evaluator."""
         not_for_learners("validation", index)
         recipe = self.recipe(index)
         val = self.split(index, self.images(recipe).train, recipe.val, lease, self.show.val_copies)
@@ -90,7 +100,9 @@ class Stream:
 
     def closed(self, index: int) -> Task:
         """A task without examples: what is left of it when its data are closed."""
-        nothing = Split(torch.empty(0, *self.shape), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+        nothing = Split(
+            torch.empty(0, *self.shape), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+        )
         recipe = self.recipe(index)
         return Task(index, len(self), recipe.name, recipe.classes, self.head, nothing)
 
@@ -100,7 +112,9 @@ class Stream:
         recipe = self.recipe(index)
         return self.split(index, self.images(recipe).test, recipe.test)
 
-    def split(self, index: int, pool: Pool, rows: torch.Tensor, lease: Lease | None = None, copies: int = 0) -> Split:
+    def split(
+        self, index: int, pool: Pool, rows: torch.Tensor, lease: Lease | None = None, copies: int = 0
+    ) -> Split:
         """Examples of a task, each image followed by its augmented copies if there are to be any."""
         recipe = self.recipe(index)
         x, y = self.plain(recipe, pool.x.index_select(0, rows)), recipe.outputs[pool.y[rows]]
@@ -108,7 +122,10 @@ class Stream:
             self._statistics[index] = statistics(x)
         x = self.normalised(index, x)
         if copies and len(x):
-            made = [self.show.augmented(x, self.black(index)[None], rng(self.seed, self.name, index, "copy", i)) for i in range(copies)]
+            made = [
+                self.show.augmented(x, self.black(index)[None], rng(self.seed, self.name, index, "copy", i))
+                for i in range(copies)
+            ]
             x, y = torch.stack([x, *made], 1).flatten(0, 1), y.repeat_interleave(copies + 1)
         return Split(x, y, torch.full((len(y),), index), lease)
 
@@ -131,10 +148,13 @@ class Stream:
         return x.sub_(mean[:, None, None]).div_(deviation[:, None, None])
 
     def statistics(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and deviation of each channel over the task's training images: what all its images are normalised by, whenever."""
+        """Mean and deviation of each channel over the task's training images: what all its images are
+        normalised by, whenever."""
         if index not in self._statistics:
             recipe = self.recipe(index)
-            self._statistics[index] = statistics(self.plain(recipe, self.images(recipe).train.x[recipe.train]))
+            self._statistics[index] = statistics(
+                self.plain(recipe, self.images(recipe).train.x[recipe.train])
+            )
         return self._statistics[index]
 
     def black(self, index: int) -> torch.Tensor:
@@ -142,25 +162,37 @@ class Stream:
         dark = torch.full((self.shape[0], 1, 1), float(self.show.values[0]))
         return self.normalised(index, dark)[:, 0, 0]
 
-    # ---- what it is ------------------------------------------------------------------------------------------
+    # ---- what it is
+    # ------------------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> str:
         """Equal fingerprints, equal examples: a hash of the source's pixels and the recipe's arguments.
 
-        Of a stream that was not made by a function with ``@recipe``, a hash of every drawn row, label and permutation.
+        Of a stream that was not made by a function with ``@recipe``, a hash of every drawn row, label and
+        permutation.
         """
         digest = hashlib.sha256(
-            repr((DRAWS, [told_images(images) for images in self.sources], self.head, self.show, self.made_of)).encode()
+            repr(
+                (DRAWS, [told_images(images) for images in self.sources], self.head, self.show, self.made_of)
+            ).encode()
         )
         for each in () if self.made_of else map(self.recipe, range(len(self))):
             write_drawn(digest, each)
         return digest.hexdigest()[:16]
 
     def print_of(self, index: int) -> str:
-        """Equal prints, equal tasks, whatever comes before and after: a hash of a task's images, drawn rows, labels and outputs."""
+        """Equal prints, equal tasks, whatever comes before and after: a hash of a task's images, drawn rows,
+        labels and outputs."""
         recipe, head = self.recipe(index), self.head
-        shared = (DRAWS, told_images(self.images(recipe)), self.show, head.mode, head.outputs, list(head.owned[index]))
+        shared = (
+            DRAWS,
+            told_images(self.images(recipe)),
+            self.show,
+            head.mode,
+            head.outputs,
+            list(head.owned[index]),
+        )
         digest = hashlib.sha256(repr(shared).encode())
         write_drawn(digest, recipe)
         return digest.hexdigest()[:16]
@@ -202,7 +234,8 @@ def told_images(images: Images) -> tuple:
 
 
 def recipe(make: Callable[P, Stream]) -> Callable[P, Stream]:
-    """For functions that make streams: the stream remembers function and arguments, so that it can be told from others at once."""
+    """For functions that make streams: the stream remembers function and arguments, so that it can be told
+    from others at once."""
 
     @wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> Stream:

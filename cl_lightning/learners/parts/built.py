@@ -10,7 +10,8 @@ import torch.nn as nn
 
 
 class Built(nn.ModuleList):
-    """Modules that remember how each was made, in plain values: an empty list that is loaded from a checkpoint makes them again.
+    """Modules that remember how each was made, in plain values: an empty list that is loaded from a
+    checkpoint makes them again.
 
     >>> heads = Built(lambda units: nn.Linear(4, units))
     >>> heads.add(nn.Linear(4, 2), units=2)
@@ -36,6 +37,8 @@ class Built(nn.ModuleList):
 
     def set_extra_state(self, state: list[dict[str, Any]]) -> None:
         del self[len(state) :]
-        self.how = [{intern(key): value for key, value in how.items()} for how in state]  # or files of equal content differ in size
+        self.how = [
+            {intern(key): value for key, value in how.items()} for how in state
+        ]  # or files of equal content differ in size
         for how in self.how[len(self) :]:
             self.append(self.make(**how))

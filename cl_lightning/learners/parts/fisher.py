@@ -18,13 +18,16 @@ Labels = Literal["exact", "sample", "empirical", "predicted", "batch_squared"]
 _known: dict[tuple, int] = {}  # operations of so many rows, by all that they depend on
 
 
-def fisher(network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind: Labels, at_once: int = 250) -> list[Tensor]:
+def fisher(
+    network: nn.Module, log_p: Callable[[slice], Tensor], y: Tensor, kind: Labels, at_once: int = 250
+) -> list[Tensor]:
     """F = mean over examples of E_label [(d log p(label | x) / d w)^2], one tensor a parameter.
 
-    ``log_p`` gives log-probabilities (rows, outputs) of a slice of the examples, with the gradient's graph. Labels are, by ``kind``:
-    ``exact`` all, weighted by p; ``sample`` one drawn from the model (unbiased); ``empirical`` the true ones; ``predicted`` the
-    likeliest (biased towards 0). ``batch_squared`` is the square of the mean gradient instead, as in published programs: too
-    small by a factor of about the number of examples.
+    ``log_p`` gives log-probabilities (rows, outputs) of a slice of the examples, with the gradient's graph.
+    Labels are, by ``kind``: ``exact`` all, weighted by p; ``sample`` one drawn from the model (unbiased);
+    ``empirical`` the true ones; ``predicted`` the likeliest (biased towards 0). ``batch_squared`` is the
+    square of the mean gradient instead, as in published programs: too small by a factor of about the number
+    of examples.
     """
     parameters = trained(network)
     total = [torch.zeros_like(p) for p in parameters]
@@ -58,13 +61,19 @@ def labelled(log_p: Tensor, y: Tensor, kind: Labels) -> Iterator[tuple[Tensor, T
             if possible.any():
                 yield torch.where(possible, log_p[:, label], 0.0), p[:, label]
         return
-    labels = {"empirical": lambda: y, "predicted": lambda: p.argmax(1), "sample": lambda: torch.multinomial(p, 1)[:, 0]}[kind]()
+    labels = {
+        "empirical": lambda: y,
+        "predicted": lambda: p.argmax(1),
+        "sample": lambda: torch.multinomial(p, 1)[:, 0],
+    }[kind]()
     yield log_p.gather(1, labels[:, None])[:, 0], torch.ones_like(p[:, 0])
 
 
-def add_squares(total: list[Tensor], parameters: list, picked: Tensor, weight: Tensor, calls: dict[nn.Linear, tuple]) -> None:
-    """Add the weighted squares of the gradients of each row. Of a linear layer with inputs a and output gradients d they are
-    (d^2)' (a^2) over all rows at once; of other networks, row by row."""
+def add_squares(
+    total: list[Tensor], parameters: list, picked: Tensor, weight: Tensor, calls: dict[nn.Linear, tuple]
+) -> None:
+    """Add the weighted squares of the gradients of each row. Of a linear layer with inputs a and output
+    gradients d they are (d^2)' (a^2) over all rows at once; of other networks, row by row."""
     if calls:
         outs = [out for _, out in calls.values()]
         deltas = torch.autograd.grad(picked, outs, torch.ones_like(picked), retain_graph=True)
@@ -86,8 +95,8 @@ def add_squares(total: list[Tensor], parameters: list, picked: Tensor, weight: T
 
 @contextmanager
 def linear_calls(network: nn.Module) -> Iterator[dict[nn.Linear, tuple[Tensor, Tensor]]]:
-    """Inputs and outputs of each linear layer that is called; empty at the end where other things are trained, too, or one is called
-    twice, or not with rows."""
+    """Inputs and outputs of each linear layer that is called; empty at the end where other things are
+    trained, too, or one is called twice, or not with rows."""
     calls: dict[nn.Linear, tuple[Tensor, Tensor]] = {}
     layers = [m for m in network.modules() if type(m) is nn.Linear]
     plain = {p for layer in layers for p in layer.parameters()} == set(trained(network))

@@ -23,13 +23,18 @@ def gradient_of(loss: Tensor, parameters: Sequence[nn.Parameter], out: Tensor | 
     return flat(torch.autograd.grad(loss, parameters, allow_unused=True), parameters, out)
 
 
-def flat(gradients: Sequence[Tensor | None], parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Tensor:
-    rows = [torch.zeros_like(p).reshape(-1) if g is None else g.reshape(-1) for g, p in zip(gradients, parameters)]
+def flat(
+    gradients: Sequence[Tensor | None], parameters: Sequence[nn.Parameter], out: Tensor | None = None
+) -> Tensor:
+    rows = [
+        torch.zeros_like(p).reshape(-1) if g is None else g.reshape(-1) for g, p in zip(gradients, parameters)
+    ]
     return torch.cat(rows, out=out)
 
 
 def set_gradient(parameters: Sequence[nn.Parameter], z: Tensor) -> None:
-    """Who had no share in the loss, and gets none by ``z``, is left without a gradient: neither stepped nor decayed."""
+    """Who had no share in the loss, and gets none by ``z``, is left without a gradient: neither stepped nor
+    decayed."""
     for p, part in zip(parameters, z.split([p.numel() for p in parameters])):
         if p.grad is not None or part.any().cpu():
             p.grad = part.view_as(p)

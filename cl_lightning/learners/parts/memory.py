@@ -1,4 +1,5 @@
-"""Which past examples are kept. Memories are dictionaries of tensors, made at full size: what they hold does not grow unseen."""
+"""Which past examples are kept. Memories are dictionaries of tensors, made at full size: what they hold does
+not grow unseen."""
 
 from __future__ import annotations
 
@@ -11,14 +12,20 @@ from cl_lightning.data.task import Split, Task
 from cl_lightning.errors import Refusal
 
 
-def last_of_each_task(memory: dict[str, Any], task: Task, size: int, dtype: torch.dtype = torch.float32) -> None:
-    """The last ``size`` examples of every task: x (tasks, size, ...), y (tasks, size), and how many there are of each."""
+def last_of_each_task(
+    memory: dict[str, Any], task: Task, size: int, dtype: torch.dtype = torch.float32
+) -> None:
+    """The last ``size`` examples of every task: x (tasks, size, ...), y (tasks, size), and how many there are
+    of each."""
     if not memory:
         memory["x"] = torch.zeros(task.of, size, *task.train.x.shape[1:], dtype=dtype)
         memory["y"] = torch.zeros(task.of, size, dtype=torch.int64)
         memory["counts"] = []
     if memory["y"].shape[1] != size:
-        raise Refusal(f"The memory was made for {memory['y'].shape[1]} examples a task, not {size}. A branch keeps the sizes of its run.")
+        raise Refusal(
+            f"The memory was made for {memory['y'].shape[1]} examples a task, not {size}. A branch keeps "
+            "the sizes of its run."
+        )
     count = min(size, len(task.train))
     memory["x"][task.index, :count] = task.train.x[len(task.train) - count :].to(dtype)
     memory["y"][task.index, :count] = task.train.y[len(task.train) - count :]
@@ -26,9 +33,15 @@ def last_of_each_task(memory: dict[str, Any], task: Task, size: int, dtype: torc
 
 
 def reservoir(memory: dict[str, Any], task: Task, size: int, generator: torch.Generator) -> None:
-    """Of all examples so far each with the same probability (Vitter 1985): the n-th enters with probability size / n, in a slot drawn."""
+    """Of all examples so far each with the same probability (Vitter 1985): the n-th enters with probability
+    size / n, in a slot drawn."""
     if not memory:
-        memory.update({name: torch.zeros(size, *part.shape[1:], dtype=part.dtype) for name, part in named(task.train).items()})
+        memory.update(
+            {
+                name: torch.zeros(size, *part.shape[1:], dtype=part.dtype)
+                for name, part in named(task.train).items()
+            }
+        )
         memory["filled"] = memory["seen"] = 0
     draws, chosen = torch.rand(len(task.train), generator=generator, dtype=torch.float64).tolist(), {}
     for row, draw in enumerate(draws):
@@ -45,7 +58,9 @@ def reservoir(memory: dict[str, Any], task: Task, size: int, generator: torch.Ge
 def ring_of_each_class(memory: dict[str, Any], task: Task, size: int) -> None:
     """The last ``size`` examples of every class of every task; grows with the classes."""
     y = task.train.y
-    rows = torch.cat([(y == output).nonzero()[:, 0][-size:] if size else y[:0] for output in y.unique().tolist()])
+    rows = torch.cat(
+        [(y == output).nonzero()[:, 0][-size:] if size else y[:0] for output in y.unique().tolist()]
+    )
     for name, part in named(task.train).items():
         memory[name] = torch.cat([memory[name], part[rows]]) if name in memory else part[rows]
     memory["filled"] = memory.get("filled", 0) + len(rows)

@@ -31,7 +31,8 @@ class NewModules(nn.Module):
 
 
 class Trie(nn.Module):
-    """Modules of all tasks, frozen for ever. Each has one predecessor: a task's path leads from the input to its head."""
+    """Modules of all tasks, frozen for ever. Each has one predecessor: a task's path leads from the input to
+    its head."""
 
     def __init__(self, make: Callable[[int, int], nn.Module]) -> None:
         """``make`` gives a module of a depth, with a number of outputs where it is or holds a head."""
@@ -60,16 +61,20 @@ class Trie(nn.Module):
         return x
 
     def features(self, x: torch.Tensor, prefixes: Iterable[Prefix]) -> dict[Prefix, torch.Tensor]:
-        """What comes out behind each prefix. Each module is called once, however many prefixes it is in; the cost is that of the
-        distinct modules."""
+        """What comes out behind each prefix. Each module is called once, however many prefixes it is in; the
+        cost is that of the distinct modules."""
         wanted = set(prefixes)
         made: dict[Prefix, torch.Tensor] = {(): x} if () in wanted else {}
         self.walk(x, (), wanted, made)
         return made
 
-    def walk(self, h: torch.Tensor, at: Prefix, wanted: set[Prefix], made: dict[Prefix, torch.Tensor]) -> None:
+    def walk(
+        self, h: torch.Tensor, at: Prefix, wanted: set[Prefix], made: dict[Prefix, torch.Tensor]
+    ) -> None:
         """Depth first, so that little is held at once."""
-        for number in sorted({prefix[len(at)] for prefix in wanted if len(prefix) > len(at) and prefix[: len(at)] == at}):
+        for number in sorted(
+            {prefix[len(at)] for prefix in wanted if len(prefix) > len(at) and prefix[: len(at)] == at}
+        ):
             behind = (*at, number)
             with once_a_shape("module", *self.modules_by_number.how[number].values(), h.shape):
                 out = self.modules_by_number[number](h)
@@ -85,7 +90,8 @@ class Trie(nn.Module):
 
 
 def own_network(learner: Learner, task: int, ways: int) -> Any:
-    """A new network with outputs for one task alone, whatever the stream's head and ``backbone.heads`` are."""
+    """A new network with outputs for one task alone, whatever the stream's head and ``backbone.heads``
+    are."""
     shared = {"heads": "shared"} if "heads" in inspect.signature(learner.build).parameters else {}
     return learner.fresh(task, head=Head("domain", ways, (tuple(range(ways)),)), **shared)
 
@@ -94,4 +100,6 @@ def widened(narrow: torch.Tensor, head: Head, task: int) -> torch.Tensor:
     """A task's own logits among those of the whole stream: -inf for all others."""
     if (own := head.owned[task]) == tuple(range(head.outputs)):
         return narrow
-    return narrow.new_full((len(narrow), head.outputs), -torch.inf).index_copy(1, torch.tensor(own, device=narrow.device), narrow)
+    return narrow.new_full((len(narrow), head.outputs), -torch.inf).index_copy(
+        1, torch.tensor(own, device=narrow.device), narrow
+    )

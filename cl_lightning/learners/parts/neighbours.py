@@ -7,14 +7,21 @@ import torch
 from cl_lightning.data.task import Split
 
 
-def vote_accuracy(known: torch.Tensor, labels: torch.Tensor, asked: torch.Tensor, answers: torch.Tensor, k: int) -> float:
-    """Accuracy of the ``k`` nearest of ``known`` (n, features) for ``asked``; Euclidean, equal votes, ties to the smallest label.
+def vote_accuracy(
+    known: torch.Tensor, labels: torch.Tensor, asked: torch.Tensor, answers: torch.Tensor, k: int
+) -> float:
+    """Accuracy of the ``k`` nearest of ``known`` (n, features) for ``asked``; Euclidean, equal votes, ties to
+    the smallest label.
 
     >>> one = torch.tensor([[0.0], [1.0], [5.0]])
     >>> vote_accuracy(one, torch.tensor([0, 0, 1]), torch.tensor([[0.4], [6.0]]), torch.tensor([0, 1]), k=1)
     1.0
     """
-    nearest = torch.cdist(asked, known, compute_mode="donot_use_mm_for_euclid_dist").topk(min(k, len(known)), largest=False).indices
+    nearest = (
+        torch.cdist(asked, known, compute_mode="donot_use_mm_for_euclid_dist")
+        .topk(min(k, len(known)), largest=False)
+        .indices
+    )
     votes = torch.zeros(len(asked), int(labels.max()) + 1, device=asked.device)
     votes.scatter_add_(1, labels[nearest], torch.ones_like(nearest, dtype=votes.dtype))
     return (votes.argmax(1) == answers).double().mean().item()

@@ -1,4 +1,5 @@
-"""Digits and letters from fonts: the stand-ins for MNIST, EMNIST, SVHN and NotMNIST. The first three share their shapes."""
+"""Digits and letters from fonts: the stand-ins for MNIST, EMNIST, SVHN and NotMNIST. The first three share
+their shapes."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ SIDE = 28
 class Digits(Drawn):
     """Ten classes of digits in MNIST's shape and numbers.
 
-    A glyph of one of several fonts is seen through a random rotation, shear, scale and shift, cut at a random stroke width,
-    blurred by a random softness, faded, and covered with a stray stroke and noise.
+    A glyph of one of several fonts is seen through a random rotation, shear, scale and shift, cut at a random
+    stroke width, blurred by a random softness, faded, and covered with a stray stroke and noise.
     """
 
     train: Count = 60_000
@@ -56,10 +57,11 @@ class Digits(Drawn):
 
 @dataclass(frozen=True)
 class PenDigits(Drawn):
-    """The ten digits of EMNIST By_Class, ordered by decreasing frequency and imbalanced as there: the largest class has
-    2.02 % of all images more than the smallest (Pfuelb & Gepperth 2019, table 1).
+    """The ten digits of EMNIST By_Class, ordered by decreasing frequency and imbalanced as there: the largest
+    class has 2.02 % of all images more than the smallest (Pfuelb & Gepperth 2019, table 1).
 
-    Fonts as in ``Digits``, bent as by a hand: every image has an elastic warp of its own and a pen of its own width, and can be faint.
+    Fonts as in ``Digits``, bent as by a hand: every image has an elastic warp of its own and a pen of its own
+    width, and can be faint.
     """
 
     train: Count = 345_035
@@ -85,7 +87,8 @@ class PenDigits(Drawn):
 
 
 def imbalanced(count: int, classes: int, gap: float) -> torch.Tensor:
-    """Sizes (classes,) that fall evenly from the first class to the last, by ``gap`` times ``count`` in all, and sum to ``count``."""
+    """Sizes (classes,) that fall evenly from the first class to the last, by ``gap`` times ``count`` in all,
+    and sum to ``count``."""
     falling = count * (1 / classes + gap * torch.linspace(0.5, -0.5, classes, dtype=torch.float64))
     edges = falling.cumsum(0).round_().long()
     return edges.diff(prepend=edges.new_zeros(1))
@@ -95,8 +98,9 @@ def imbalanced(count: int, classes: int, gap: float) -> torch.Tensor:
 class StreetDigits(Drawn):
     """House numbers in SVHN's shape and numbers: the class is the digit in the middle.
 
-    Three digits of one font and colour stand side by side on a wall of another colour; the outer two are cut by the border. Light
-    falls unevenly, contrast is often low, one in ten is dark on light, and the photograph is blurred and noisy.
+    Three digits of one font and colour stand side by side on a wall of another colour; the outer two are cut
+    by the border. Light falls unevenly, contrast is often low, one in ten is dark on light, and the
+    photograph is blurred and noisy.
     """
 
     train: Count = 73_257
@@ -116,7 +120,9 @@ class StreetDigits(Drawn):
             digit = labels if place == 0 else draws.pick(10)
             theta = window(angle, shear, width, height, right - place * pitch, down)
             there = 1.0 if place == 0 else draws.chance(0.5, 1, 1, 1)
-            cover = torch.maximum(cover, there * ink(look(fields[font, digit][:, None], grid(theta, side)), offset, softness))
+            cover = torch.maximum(
+                cover, there * ink(look(fields[font, digit][:, None], grid(theta, side)), offset, softness)
+            )
         wall = 0.05 + 0.35 * any_colour(draws)
         paint = wall + draws.uniform(0.08, 0.65, 1, 1, 1) * (0.6 + 0.4 * any_colour(draws))
         picture = over(wall + draws.clouds(3, 3, side) * 0.08 + draws.clouds(1, 8, side) * 0.04, cover, paint)
@@ -129,8 +135,8 @@ class StreetDigits(Drawn):
 class Letters(Drawn):
     """Letters A to J in many faces, in NotMNIST's shape and numbers.
 
-    Faces differ more than digits do: from hair lines to fat strokes, hollow outlines, white on black or black on white,
-    shadows, wild slants and proportions.
+    Faces differ more than digits do: from hair lines to fat strokes, hollow outlines, white on black or black
+    on white, shadows, wild slants and proportions.
     """
 
     train: Count = 529_114
@@ -148,7 +154,11 @@ class Letters(Drawn):
         distance = look(fields[face, labels][:, None], grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
         offset, softness = draws.uniform(-0.06, 0.12, 1, 1, 1), draws.uniform(0.02, 0.05, 1, 1, 1)
         hollow = draws.chance(0.25, 1, 1, 1)
-        drawn = ink(torch.where(hollow > 0, distance.abs() - 0.04, distance), torch.where(hollow > 0, 0.02, offset), softness)
+        drawn = ink(
+            torch.where(hollow > 0, distance.abs() - 0.04, distance),
+            torch.where(hollow > 0, 0.02, offset),
+            softness,
+        )
         shadow = ink(distance.roll((2, 2), (2, 3)), offset, softness) * draws.chance(0.2, 1, 1, 1) * 0.5
         drawn = torch.maximum(drawn, shadow)
         drawn = torch.where(draws.chance(0.2, 1, 1, 1) > 0, 1 - drawn, drawn)

@@ -1,8 +1,10 @@
-"""What every family of synthetic images is drawn with: distance fields, random looks at them, clutter, and the loop over images.
+"""What every family of synthetic images is drawn with: distance fields, random looks at them, clutter, and
+the loop over images.
 
-A shape is a signed distance field of 64 x 64, negative inside, over the square (-1, 1) x (-1, 1) with y pointing down. Fields make
-the width of a stroke and the softness of an edge plain offsets. An image is a look at one or more fields through a random window,
-so that images are drawn in batches, thousands at a time, by one ``grid_sample``.
+A shape is a signed distance field of 64 x 64, negative inside, over the square (-1, 1) x (-1, 1) with y
+pointing down. Fields make the width of a stroke and the softness of an edge plain offsets. An image is a look
+at one or more fields through a random window, so that images are drawn in batches, thousands at a time, by
+one ``grid_sample``.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ Point = tuple[float, float]
 
 
 class Draws:
-    """Random numbers for a batch of ``n`` images, all from one generator, in the order in which they are asked for."""
+    """Random numbers for a batch of ``n`` images, all from one generator, in the order in which they are
+    asked for."""
 
     def __init__(self, n: int, generator: torch.Generator) -> None:
         self.n, self.generator = n, generator
@@ -47,32 +50,46 @@ class Draws:
         return (torch.rand(self.n, *shape, generator=self.generator) < probability).float()
 
     def clouds(self, channels: int, cells: int, side: int) -> torch.Tensor:
-        """Smooth noise (n, channels, side, side): normal numbers on a grid of ``cells`` x ``cells``, interpolated."""
-        return F.interpolate(self.normal(channels, cells, cells), size=(side, side), mode="bilinear", align_corners=True)
+        """Smooth noise (n, channels, side, side): normal numbers on a grid of ``cells`` x ``cells``,
+        interpolated."""
+        return F.interpolate(
+            self.normal(channels, cells, cells), size=(side, side), mode="bilinear", align_corners=True
+        )
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A source of drawn images, a pure function of its arguments: ``train`` and ``test`` images of as many of each class as
-    the numbers allow, in random order. A family names its ``kind`` and ``classes`` and draws batches of labels."""
+    """A source of drawn images, a pure function of its arguments: ``train`` and ``test`` images of as many of
+    each class as the numbers allow, in random order. A family names its ``kind`` and ``classes`` and draws
+    batches of labels."""
 
     train: Count
     test: Count
     seed: Size = 0
 
     kind: ClassVar[str]
-    version: ClassVar[int] = 1  # a change of pixels changes this number, and with it the cache entry and every fingerprint
+    version: ClassVar[int] = (
+        1  # a change of pixels changes this number, and with it the cache entry and every fingerprint
+    )
     classes: ClassVar[tuple[str, ...]]
     chunk: ClassVar[int] = 1000  # images drawn at once
 
     def identity(self) -> dict:
         """What the pixels depend on: the key of the cache."""
-        return {"kind": f"synthetic-{self.kind}", "version": self.version, "train": self.train, "test": self.test, "seed": self.seed}
+        return {
+            "kind": f"synthetic-{self.kind}",
+            "version": self.version,
+            "train": self.train,
+            "test": self.test,
+            "seed": self.seed,
+        }
 
     def decode(self) -> dict[str, torch.Tensor]:
         arrays = {}
         for split, count in (("train", self.train), ("test", self.test)):
-            labels = self.ordered(count)[torch.randperm(count, generator=rng(self.kind, self.seed, split, "order"))]
+            labels = self.ordered(count)[
+                torch.randperm(count, generator=rng(self.kind, self.seed, split, "order"))
+            ]
             arrays[f"{split}_x"], arrays[f"{split}_y"] = self.images(split, labels), labels
         return arrays
 
@@ -102,7 +119,12 @@ def to_bytes(images: torch.Tensor) -> torch.Tensor:
 
 
 def window(
-    angle: torch.Tensor, shear: torch.Tensor, width: torch.Tensor, height: torch.Tensor, right: torch.Tensor, down: torch.Tensor
+    angle: torch.Tensor,
+    shear: torch.Tensor,
+    width: torch.Tensor,
+    height: torch.Tensor,
+    right: torch.Tensor,
+    down: torch.Tensor,
 ) -> torch.Tensor:
     """Affine maps (n, 2, 3) from image to field; a width above 1 makes the shape narrower than its field."""
     cos, sin = angle.cos(), angle.sin()
@@ -123,17 +145,20 @@ def look(fields: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
 
 
 def ink(distance: torch.Tensor, offset: torch.Tensor | float, softness: torch.Tensor | float) -> torch.Tensor:
-    """How much of a pixel a shape covers, from 0 to 1, when it is widened by ``offset`` and its edge blurred by ``softness``."""
+    """How much of a pixel a shape covers, from 0 to 1, when it is widened by ``offset`` and its edge blurred
+    by ``softness``."""
     return torch.sigmoid((offset - distance) / softness)
 
 
 def over(canvas: torch.Tensor, cover: torch.Tensor, paint: torch.Tensor) -> torch.Tensor:
-    """``paint`` (n, c, ...) laid over ``canvas`` (n, c, side, side) where ``cover`` (n, 1, side, side) is 1."""
+    """``paint`` (n, c, ...) laid over ``canvas`` (n, c, side, side) where ``cover`` (n, 1, side, side) is
+    1."""
     return torch.lerp(canvas, paint.expand_as(canvas), cover)
 
 
 def stray_stroke(draws: Draws, side: int) -> torch.Tensor:
-    """Ink (n, side, side) of one short straight stroke somewhere in the image: clutter that templates cannot learn."""
+    """Ink (n, side, side) of one short straight stroke somewhere in the image: clutter that templates cannot
+    learn."""
     x, y = draws.uniform(-0.9, 0.9, 1, 1), draws.uniform(-0.9, 0.9, 1, 1)
     direction, half = draws.uniform(0, math.pi, 1, 1), draws.uniform(0.05, 0.3, 1, 1)
     axis = torch.linspace(-1, 1, side)
@@ -256,8 +281,11 @@ def font_file(name: str) -> Path:
 
 
 def distance_to(mask: torch.Tensor) -> torch.Tensor:
-    """Exact Euclidean distance (h, w) of every pixel to the nearest pixel of ``mask``: first along columns, then along rows."""
+    """Exact Euclidean distance (h, w) of every pixel to the nearest pixel of ``mask``: first along columns,
+    then along rows."""
     gap = torch.arange(FIELD, dtype=torch.float32)
     squared = (gap[:, None] - gap[None, :]) ** 2
-    along_columns = torch.where(mask, 0.0, 1e9)[None].add(squared[:, :, None]).amin(1)  # min over source rows k of f(k, j) + (i - k)^2
+    along_columns = (
+        torch.where(mask, 0.0, 1e9)[None].add(squared[:, :, None]).amin(1)
+    )  # min over source rows k of f(k, j) + (i - k)^2
     return along_columns[:, None, :].add(squared[None]).amin(2).sqrt()

@@ -35,8 +35,9 @@ SIDE = 100
 class Fruits(Drawn):
     """Ten fruits in the shape and numbers of Fruits 360's ten most frequent classes (Pfuelb & Gepperth 2019).
 
-    A silhouette that turns on white, round because brightness follows the distance to the outline, in a skin that runs from one hue
-    to another, with or without spots, and a stem. Hues of neighbouring classes overlap.
+    A silhouette that turns on white, round because brightness follows the distance to the outline, in a skin
+    that runs from one hue to another, with or without spots, and a stem. Hues of neighbouring classes
+    overlap.
     """
 
     train: Count = 6_148
@@ -54,17 +55,34 @@ class Fruits(Drawn):
         size = draws.uniform(1.0, 1.6)
         nothing = torch.zeros(len(labels))
         theta = window(
-            draws.uniform(-math.pi, math.pi), draws.uniform(-0.15, 0.15), size * draws.uniform(0.85, 1.18), size, nothing, nothing
+            draws.uniform(-math.pi, math.pi),
+            draws.uniform(-0.15, 0.15),
+            size * draws.uniform(0.85, 1.18),
+            size,
+            nothing,
+            nothing,
         )
         body, stem = look(fields[labels], grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05)).split(1, 1)
         hue, change, spots = SKINS[labels][:, :, None, None, None].unbind(1)
         blush = torch.sigmoid(draws.clouds(1, 3, SIDE) * 3)[:, 0]
         hue = hue[:, 0] + change[:, 0] * blush + draws.normal(1, 1) * 0.03
-        skin = colours(hue, draws.uniform(0.5, 0.95, 1, 1).expand_as(blush), draws.uniform(0.65, 1, 1, 1).expand_as(blush))
-        round_shade = 0.45 + 0.55 * (1 - (1 + body / 0.45).clamp(0, 1) ** 2).sqrt() + 0.12 * draws.clouds(1, 2, SIDE)
+        skin = colours(
+            hue,
+            draws.uniform(0.5, 0.95, 1, 1).expand_as(blush),
+            draws.uniform(0.65, 1, 1, 1).expand_as(blush),
+        )
+        round_shade = (
+            0.45 + 0.55 * (1 - (1 + body / 0.45).clamp(0, 1) ** 2).sqrt() + 0.12 * draws.clouds(1, 2, SIDE)
+        )
         seeds = spots * above_noise(draws) * 0.3
-        picture = over(torch.ones(len(labels), 3, SIDE, SIDE), ink(body, 0.0, 0.015), (skin * round_shade + seeds).clamp(0, 1))
-        wood = colours(draws.uniform(0.07, 0.3, 1, 1), draws.uniform(0.4, 0.8, 1, 1), draws.uniform(0.2, 0.55, 1, 1))
+        picture = over(
+            torch.ones(len(labels), 3, SIDE, SIDE),
+            ink(body, 0.0, 0.015),
+            (skin * round_shade + seeds).clamp(0, 1),
+        )
+        wood = colours(
+            draws.uniform(0.07, 0.3, 1, 1), draws.uniform(0.4, 0.8, 1, 1), draws.uniform(0.2, 0.55, 1, 1)
+        )
         picture = over(picture, ink(stem, 0.0, 0.015), wood)
         return to_bytes(picture + draws.normal(3, SIDE, SIDE) * 0.01)
 
@@ -88,12 +106,22 @@ def fruit_fields() -> torch.Tensor:
     berry = symmetric((0.2, -0.55), (0.5, -0.4), (0.45, 0.0), (0.12, 0.6)) - 0.08
     banana = curve([(-0.65, -0.4), (-0.4, 0.65), (0.4, 0.65), (0.65, -0.4)], 0.18)
     pear = union(ellipse(0, 0.25, 0.5, 0.48), ellipse(0, -0.3, 0.27, 0.4))
-    leaves = polygon((-0.35, -0.75), (-0.1, -0.6), (0.0, -0.85), (0.1, -0.6), (0.35, -0.75), (0.15, -0.45), (-0.15, -0.45))
-    star = union(*(line([(0, 0), (0.25 * math.cos(a), 0.25 * math.sin(a))], 0.03) for a in (2 * math.pi * i / 5 for i in range(5))))
+    leaves = polygon(
+        (-0.35, -0.75), (-0.1, -0.6), (0.0, -0.85), (0.1, -0.6), (0.35, -0.75), (0.15, -0.45), (-0.15, -0.45)
+    )
+    star = union(
+        *(
+            line([(0, 0), (0.25 * math.cos(a), 0.25 * math.sin(a))], 0.03)
+            for a in (2 * math.pi * i / 5 for i in range(5))
+        )
+    )
     fruits = (
         (ellipse(0, 0.1, 0.5, 0.48), curve([(0, -0.3), (0.05, -0.75), (0.25, -0.85)], 0.03)),
         (ellipse(0, 0.1, 0.55, 0.48), curve([(0, -0.3), (-0.05, -0.75), (-0.25, -0.85)], 0.03)),
-        (union(ellipse(-0.12, 0, 0.52, 0.6), ellipse(0.12, 0, 0.5, 0.58)), curve([(0, -0.6), (-0.1, 0), (0, 0.6)], 0.01)),
+        (
+            union(ellipse(-0.12, 0, 0.52, 0.6), ellipse(0.12, 0, 0.5, 0.58)),
+            curve([(0, -0.6), (-0.1, 0), (0, 0.6)], 0.01),
+        ),
         (berry, leaves),
         (ellipse(0, 0, 0.66, 0.58), star),
         (apple, line([(0, -0.5), (0.05, -0.8)], 0.03)),

@@ -1,7 +1,8 @@
 """Coloured objects on clutter: the stand-ins for CIFAR-10 and CIFAR-100.
 
-An object is three layers of shapes, painted over each other: a body, its parts, its details. It is seen mirrored or not, turned,
-scaled, shifted and bent, on a background of clouds among fragments of other objects, sometimes half hidden behind one.
+An object is three layers of shapes, painted over each other: a body, its parts, its details. It is seen
+mirrored or not, turned, scaled, shifted and bent, on a background of clouds among fragments of other objects,
+sometimes half hidden behind one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from dataclasses import dataclass
 import torch
 
 from cl_lightning.checking import Count
-from cl_lightning.data.sources.synthetic.drawing import Drawn, Draws, any_colour, colours, grid, ink, look, over, to_bytes, window
+from cl_lightning.data.sources.synthetic.drawing import (
+    Drawn,
+    Draws,
+    any_colour,
+    colours,
+    grid,
+    ink,
+    look,
+    over,
+    to_bytes,
+    window,
+)
 from cl_lightning.data.sources.synthetic.silhouettes import FINE_CLASSES, KIN, family_fields, object_fields
 
 SIDE = 32
@@ -22,9 +34,9 @@ SIDE = 32
 class Objects(Drawn):
     """Ten kinds of objects in CIFAR-10's shape and numbers.
 
-    Every kind has two views, and colours that are likelier than others, its own and its surroundings': a hint that is quickly learned and
-    often wrong. The rest is in the shapes: hard from 400 images, possible from 4000. Features of these objects serve other objects,
-    and neither digits nor textures.
+    Every kind has two views, and colours that are likelier than others, its own and its surroundings': a hint
+    that is quickly learned and often wrong. The rest is in the shapes: hard from 400 images, possible from
+    4000. Features of these objects serve other objects, and neither digits nor textures.
     """
 
     train: Count = 50_000
@@ -40,7 +52,11 @@ class Objects(Drawn):
         seen = fields[labels, draws.pick(fields.shape[1])]
         theta = pose(draws, turn=0.25, smallest=1.45, largest=0.95, shift=0.22)
         distance = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
-        hazy = torch.lerp(canvas, paint(draws, canvas, distance, vivid(draws, canvas, itself)), draws.uniform(0.45, 1, 1, 1, 1))
+        hazy = torch.lerp(
+            canvas,
+            paint(draws, canvas, distance, vivid(draws, canvas, itself)),
+            draws.uniform(0.45, 1, 1, 1, 1),
+        )
         canvas = fragment(draws, hazy, fields.flatten(0, 1), probability=0.35)
         return photograph(draws, canvas, noise=0.08)
 
@@ -49,8 +65,9 @@ class Objects(Drawn):
 class FineObjects(Drawn):
     """A hundred kinds of objects in 20 families of five, in CIFAR-100's shape and numbers.
 
-    A family shares its silhouette; its members differ in proportions, in a mark (plain, striped, spotted, banded, two-coloured)
-    and, loosely, in their hue: easier to tell apart than ``Objects``, from a tenth of the images of a class.
+    A family shares its silhouette; its members differ in proportions, in a mark (plain, striped, spotted,
+    banded, two-coloured) and, loosely, in their hue: easier to tell apart than ``Objects``, from a tenth of
+    the images of a class.
     """
 
     train: Count = 50_000
@@ -66,7 +83,10 @@ class FineObjects(Drawn):
         theta = pose(draws, turn=0.15, smallest=1.2, largest=0.95, shift=0.1)
         distance = look(fields[family, member], grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.03))
         hue = (family * 0.381966 + member * 0.2)[:, None, None] + draws.normal(1, 1) * 0.03
-        tints = [colours(hue + turn, draws.uniform(0.55, 0.95, 1, 1), draws.uniform(0.5, 1, 1, 1)) for turn in (0.0, 0.15, 0.5)]
+        tints = [
+            colours(hue + turn, draws.uniform(0.55, 0.95, 1, 1), draws.uniform(0.5, 1, 1, 1))
+            for turn in (0.0, 0.15, 0.5)
+        ]
         return photograph(draws, paint(draws, canvas, distance, tints), noise=0.03)
 
 
@@ -74,7 +94,14 @@ def pose(draws: Draws, turn: float, smallest: float, largest: float, shift: floa
     mirrored = 1 - 2 * draws.chance(0.5)
     size, slim = draws.uniform(largest, smallest), draws.uniform(0.85, 1.18)
     angle, shear = draws.uniform(-turn, turn), draws.uniform(-turn, turn) / 2
-    return window(angle, shear, mirrored * size * slim, size / slim, draws.uniform(-shift, shift), draws.uniform(-shift, shift))
+    return window(
+        angle,
+        shear,
+        mirrored * size * slim,
+        size / slim,
+        draws.uniform(-shift, shift),
+        draws.uniform(-shift, shift),
+    )
 
 
 HUES = torch.tensor([
@@ -101,7 +128,11 @@ def background(draws: Draws, fields: torch.Tensor, fragments: int, ground: torch
 
 def fragment(draws: Draws, canvas: torch.Tensor, fields: torch.Tensor, probability: float) -> torch.Tensor:
     """One layer of a random object, turned freely, mostly outside of the image or small."""
-    angle, away, size = draws.uniform(-math.pi, math.pi), draws.uniform(-math.pi, math.pi), draws.uniform(1.3, 2.6)
+    angle, away, size = (
+        draws.uniform(-math.pi, math.pi),
+        draws.uniform(-math.pi, math.pi),
+        draws.uniform(1.3, 2.6),
+    )
     theta = window(angle, torch.zeros(draws.n), size, size, torch.zeros(draws.n), torch.zeros(draws.n))
     centre = 0.85 * torch.stack([away.cos(), away.sin()], 1)[:, :, None]
     theta[:, :, 2:] = -theta[:, :, :2] @ centre
@@ -110,8 +141,11 @@ def fragment(draws: Draws, canvas: torch.Tensor, fields: torch.Tensor, probabili
     return over(canvas, cover, any_colour(draws))
 
 
-def paint(draws: Draws, canvas: torch.Tensor, distance: torch.Tensor, tints: list[torch.Tensor]) -> torch.Tensor:
-    """The layers (n, 3, side, side) of an object over the canvas, each in its tint, shaded as by a light from a random side."""
+def paint(
+    draws: Draws, canvas: torch.Tensor, distance: torch.Tensor, tints: list[torch.Tensor]
+) -> torch.Tensor:
+    """The layers (n, 3, side, side) of an object over the canvas, each in its tint, shaded as by a light from
+    a random side."""
     shade = 1 + 0.2 * draws.clouds(1, 2, SIDE) + 0.1 * draws.clouds(1, 8, SIDE)
     offset = draws.uniform(-0.01, 0.03, 1, 1, 1)
     for layer, tint in zip(distance.split(1, 1), tints):
@@ -120,7 +154,8 @@ def paint(draws: Draws, canvas: torch.Tensor, distance: torch.Tensor, tints: lis
 
 
 def vivid(draws: Draws, canvas: torch.Tensor, body: torch.Tensor) -> list[torch.Tensor]:
-    """Three colours for a body, its parts and its details, each away from the brightness of what it is laid on."""
+    """Three colours for a body, its parts and its details, each away from the brightness of what it is laid
+    on."""
     below, tints = canvas.mean((1, 2, 3), keepdim=True), []
     for tint in (body, any_colour(draws), any_colour(draws)):
         brightness = tint.mean(1, keepdim=True)
@@ -134,4 +169,8 @@ def vivid(draws: Draws, canvas: torch.Tensor, body: torch.Tensor) -> list[torch.
 def photograph(draws: Draws, canvas: torch.Tensor, noise: float) -> torch.Tensor:
     """Exposure, contrast and noise of a small camera."""
     middle, contrast = draws.uniform(0.4, 0.6, 1, 1, 1), draws.uniform(0.7, 1.0, 1, 1, 1)
-    return to_bytes((canvas - 0.5) * contrast + middle + draws.normal(3, SIDE, SIDE) * draws.uniform(0.3 * noise, noise, 1, 1, 1))
+    return to_bytes(
+        (canvas - 0.5) * contrast
+        + middle
+        + draws.normal(3, SIDE, SIDE) * draws.uniform(0.3 * noise, noise, 1, 1, 1)
+    )

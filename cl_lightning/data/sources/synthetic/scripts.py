@@ -1,4 +1,5 @@
-"""Invented writing: the stand-ins for KMNIST, Devanagari and MADBase. Each script has a family of strokes of its own.
+"""Invented writing: the stand-ins for KMNIST, Devanagari and MADBase. Each script has a family of strokes of
+its own.
 
 The signs of a script are fixed: ``seed`` changes who writes, not what is written.
 """
@@ -32,7 +33,8 @@ from cl_lightning.randomness import rng
 
 @dataclass(frozen=True)
 class Pen:
-    """How a script is written: how far signs turn and bend, how much wider than its field a stroke is, and how much of it can fade."""
+    """How a script is written: how far signs turn and bend, how much wider than its field a stroke is, and
+    how much of it can fade."""
 
     side: int
     turn: float
@@ -52,14 +54,15 @@ def write(fields: torch.Tensor, pen: Pen, draws: Draws) -> torch.Tensor:
     drawn = ink(distance, draws.uniform(*pen.widths, 1, 1, 1), draws.uniform(0.02, 0.05, 1, 1, 1))
     drawn = torch.maximum(drawn, stray_stroke(draws, pen.side)[:, None] * draws.chance(0.4, 1, 1, 1))
     return to_bytes(
-        drawn * draws.uniform(pen.faintest, 1, 1, 1, 1) + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1)
+        drawn * draws.uniform(pen.faintest, 1, 1, 1, 1)
+        + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1)
     )
 
 
 @dataclass(frozen=True)
 class CursiveScript(Drawn):
-    """Ten running characters in KMNIST's shape and numbers: two or three long curves a sign, and three ways to write each sign
-    that look nothing like each other, as in old Japanese hands."""
+    """Ten running characters in KMNIST's shape and numbers: two or three long curves a sign, and three ways
+    to write each sign that look nothing like each other, as in old Japanese hands."""
 
     train: Count = 60_000
     test: Count = 10_000
@@ -71,13 +74,17 @@ class CursiveScript(Drawn):
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), cursive_fields()
         way = draws.pick(fields.shape[1])
-        return write(fields[labels, way], Pen(28, turn=0.3, bend=0.2, widths=(0.02, 0.1), faintest=0.15, noise=0.35), draws)
+        return write(
+            fields[labels, way],
+            Pen(28, turn=0.3, bend=0.2, widths=(0.02, 0.1), faintest=0.15, noise=0.35),
+            draws,
+        )
 
 
 @dataclass(frozen=True)
 class HeadlineScript(Drawn):
-    """46 signs in the shape and numbers of the Devanagari character data: strokes that hang from a head line, most of them
-    beside an upright."""
+    """46 signs in the shape and numbers of the Devanagari character data: strokes that hang from a head line,
+    most of them beside an upright."""
 
     train: Count = 78_200
     test: Count = 13_800
@@ -92,13 +99,17 @@ class HeadlineScript(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws = Draws(len(labels), generator)
-        return write(headline_fields()[labels], Pen(32, turn=0.12, bend=0.07, widths=(0.01, 0.06), faintest=0.2, noise=0.25), draws)
+        return write(
+            headline_fields()[labels],
+            Pen(32, turn=0.12, bend=0.07, widths=(0.01, 0.06), faintest=0.2, noise=0.25),
+            draws,
+        )
 
 
 @dataclass(frozen=True)
 class SignDigits(Drawn):
-    """Ten plain signs in the shape and numbers of MADBase, after the Arabic digits there: a dot, a stroke, hooks, a ring, a
-    wedge and its reverse."""
+    """Ten plain signs in the shape and numbers of MADBase, after the Arabic digits there: a dot, a stroke,
+    hooks, a ring, a wedge and its reverse."""
 
     train: Count = 60_000
     test: Count = 10_000
@@ -109,7 +120,11 @@ class SignDigits(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws = Draws(len(labels), generator)
-        return write(sign_fields()[labels], Pen(28, turn=0.3, bend=0.16, widths=(0.0, 0.1), faintest=0.15, noise=0.4), draws)
+        return write(
+            sign_fields()[labels],
+            Pen(28, turn=0.3, bend=0.16, widths=(0.0, 0.1), faintest=0.15, noise=0.4),
+            draws,
+        )
 
 
 @cache
@@ -156,17 +171,26 @@ def sign_fields() -> torch.Tensor:
     """(10 signs, 64, 64)"""
     ring = [(0.5 * math.cos(a / 8 * math.pi), 0.55 * math.sin(a / 8 * math.pi)) for a in range(17)]
     teeth = [(-0.4, -0.6), (-0.2, -0.2), (0.0, -0.55), (0.25, -0.2), (0.5, -0.65)]
-    upper, lower = [(0.4, -0.75), (-0.6, -0.6), (-0.3, -0.1), (0.3, -0.05)], [(0.3, -0.05), (-0.8, 0.1), (-0.3, 0.9), (0.5, 0.65)]
+    upper, lower = (
+        [(0.4, -0.75), (-0.6, -0.6), (-0.3, -0.1), (0.3, -0.05)],
+        [(0.3, -0.05), (-0.8, 0.1), (-0.3, 0.9), (0.5, 0.65)],
+    )
     signs = (
         ellipse(0, 0, 0.16, 0.16),
         line([(-0.08, -0.75), (0.05, 0.75)], 0.03),
-        union(line([(-0.25, -0.6), (-0.15, 0.8)], 0.03), curve([(-0.25, -0.6), (0.0, 0.1), (0.5, -0.1), (0.45, -0.7)], 0.03)),
+        union(
+            line([(-0.25, -0.6), (-0.15, 0.8)], 0.03),
+            curve([(-0.25, -0.6), (0.0, 0.1), (0.5, -0.1), (0.45, -0.7)], 0.03),
+        ),
         union(line([(-0.4, -0.6), (-0.3, 0.8)], 0.03), line(teeth, 0.03)),
         union(curve(upper, 0.03), curve(lower, 0.03)),
         without(line(ring, 0.05), ellipse(0, 0, 0.3, 0.3)),
         line([(-0.45, -0.6), (0.3, -0.6), (0.4, 0.75)], 0.03),
         line([(-0.5, -0.7), (0.0, 0.7), (0.5, -0.7)], 0.03),
         line([(-0.5, 0.7), (0.0, -0.7), (0.5, 0.7)], 0.03),
-        union(without(ellipse(-0.05, -0.4, 0.35, 0.32), ellipse(-0.05, -0.4, 0.27, 0.24)), line([(0.28, -0.4), (0.38, 0.75)], 0.03)),
+        union(
+            without(ellipse(-0.05, -0.4, 0.35, 0.32), ellipse(-0.05, -0.4, 0.27, 0.24)),
+            line([(0.28, -0.4), (0.38, 0.75)], 0.03),
+        ),
     )
     return torch.stack(signs)

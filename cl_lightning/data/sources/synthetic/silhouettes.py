@@ -1,4 +1,5 @@
-"""Silhouettes of objects in three layers, a body, its parts and its details: ten kinds by hand, a hundred in families of five."""
+"""Silhouettes of objects in three layers, a body, its parts and its details: ten kinds by hand, a hundred in
+families of five."""
 
 from __future__ import annotations
 
@@ -7,7 +8,17 @@ from functools import cache
 
 import torch
 
-from cl_lightning.data.sources.synthetic.drawing import NOTHING, box, curve, ellipse, line, plane, polygon, symmetric, union
+from cl_lightning.data.sources.synthetic.drawing import (
+    NOTHING,
+    box,
+    curve,
+    ellipse,
+    line,
+    plane,
+    polygon,
+    symmetric,
+    union,
+)
 
 Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -34,12 +45,23 @@ def object_fields() -> torch.Tensor:
 
 def airplane_aside() -> Layers:
     body = union(ellipse(0, 0, 0.85, 0.14), polygon((-0.85, -0.45), (-0.65, -0.45), (-0.45, 0), (-0.8, 0)))
-    return body, polygon((-0.1, 0.02), (0.2, 0.02), (-0.25, 0.5), (-0.45, 0.5)), line([(-0.4, -0.03), (0.55, -0.03)], 0.025)
+    return (
+        body,
+        polygon((-0.1, 0.02), (0.2, 0.02), (-0.25, 0.5), (-0.45, 0.5)),
+        line([(-0.4, -0.03), (0.55, -0.03)], 0.025),
+    )
 
 
 def airplane_above() -> Layers:
-    body = union(ellipse(0, 0, 0.85, 0.12), polygon((-0.15, -0.8), (0.05, -0.8), (0.3, 0), (0.05, 0.8), (-0.15, 0.8), (0.0, 0)))
-    return body, polygon((-0.85, -0.35), (-0.7, -0.35), (-0.55, 0), (-0.7, 0.35), (-0.85, 0.35)), ellipse(0.62, 0, 0.1, 0.06)
+    body = union(
+        ellipse(0, 0, 0.85, 0.12),
+        polygon((-0.15, -0.8), (0.05, -0.8), (0.3, 0), (0.05, 0.8), (-0.15, 0.8), (0.0, 0)),
+    )
+    return (
+        body,
+        polygon((-0.85, -0.35), (-0.7, -0.35), (-0.55, 0), (-0.7, 0.35), (-0.85, 0.35)),
+        ellipse(0.62, 0, 0.1, 0.06),
+    )
 
 
 def wheels(*centres: float, y: float = 0.42, radius: float = 0.17) -> torch.Tensor:
@@ -54,8 +76,15 @@ def automobile(height: float) -> Layers:
 
 
 def bird_standing() -> Layers:
-    body = union(ellipse(0, 0.05, 0.48, 0.28, 0.3), ellipse(0.42, -0.35, 0.2, 0.19), polygon((-0.35, -0.05), (-0.9, 0.0), (-0.85, 0.2)))
-    legs = union(line([(-0.05, 0.25), (-0.08, 0.75), (0.1, 0.75)], 0.025), line([(0.1, 0.25), (0.12, 0.75), (0.3, 0.75)], 0.025))
+    body = union(
+        ellipse(0, 0.05, 0.48, 0.28, 0.3),
+        ellipse(0.42, -0.35, 0.2, 0.19),
+        polygon((-0.35, -0.05), (-0.9, 0.0), (-0.85, 0.2)),
+    )
+    legs = union(
+        line([(-0.05, 0.25), (-0.08, 0.75), (0.1, 0.75)], 0.025),
+        line([(0.1, 0.25), (0.12, 0.75), (0.3, 0.75)], 0.025),
+    )
     return (
         union(body, legs),
         ellipse(-0.1, 0.0, 0.32, 0.15, -0.2),
@@ -64,7 +93,10 @@ def bird_standing() -> Layers:
 
 
 def bird_flying() -> Layers:
-    wings = union(curve([(0, 0.1), (-0.3, -0.7), (-0.9, -0.45)], 0.07), curve([(0, 0.1), (0.3, -0.7), (0.9, -0.45)], 0.07))
+    wings = union(
+        curve([(0, 0.1), (-0.3, -0.7), (-0.9, -0.45)], 0.07),
+        curve([(0, 0.1), (0.3, -0.7), (0.9, -0.45)], 0.07),
+    )
     return (
         union(ellipse(0, 0.15, 0.2, 0.32), wings),
         polygon((0, 0.3), (0.22, 0.75), (-0.22, 0.75)),
@@ -74,8 +106,14 @@ def bird_flying() -> Layers:
 
 def cat_face() -> Layers:
     head = union(ellipse(0, 0.1, 0.6, 0.5), symmetric((0.45, -0.75), (0.58, 0.0), (0.1, -0.25)))
-    whiskers = union(*(line([(s * 0.15, 0.28), (s * 0.8, 0.28 + d)], 0.012) for s in (-1, 1) for d in (-0.08, 0.1)))
-    return head, union(ellipse(-0.25, 0.0, 0.1, 0.13), ellipse(0.25, 0.0, 0.1, 0.13)), union(symmetric((0.08, 0.2), (0, 0.32)), whiskers)
+    whiskers = union(
+        *(line([(s * 0.15, 0.28), (s * 0.8, 0.28 + d)], 0.012) for s in (-1, 1) for d in (-0.08, 0.1))
+    )
+    return (
+        head,
+        union(ellipse(-0.25, 0.0, 0.1, 0.13), ellipse(0.25, 0.0, 0.1, 0.13)),
+        union(symmetric((0.08, 0.2), (0, 0.32)), whiskers),
+    )
 
 
 def cat_sitting() -> Layers:
@@ -84,14 +122,29 @@ def cat_sitting() -> Layers:
         polygon((-0.1, -0.5), (-0.08, -0.85), (0.1, -0.6)),
         polygon((0.2, -0.6), (0.38, -0.85), (0.4, -0.5)),
     )
-    body = union(ellipse(-0.05, 0.3, 0.36, 0.48), head, curve([(-0.3, 0.7), (-1.0, 0.7), (-0.5, -0.1), (-0.85, -0.1)], 0.06))
-    return body, ellipse(0.1, 0.35, 0.16, 0.3), union(ellipse(0.06, -0.42, 0.05, 0.06), ellipse(0.26, -0.42, 0.05, 0.06))
+    body = union(
+        ellipse(-0.05, 0.3, 0.36, 0.48),
+        head,
+        curve([(-0.3, 0.7), (-1.0, 0.7), (-0.5, -0.1), (-0.85, -0.1)], 0.06),
+    )
+    return (
+        body,
+        ellipse(0.1, 0.35, 0.16, 0.3),
+        union(ellipse(0.06, -0.42, 0.05, 0.06), ellipse(0.26, -0.42, 0.05, 0.06)),
+    )
 
 
 def quadruped(
-    length: float, depth: float, leg: float, thick: float, neck: tuple[float, float], muzzle: float, lowest: float = 0.8
+    length: float,
+    depth: float,
+    leg: float,
+    thick: float,
+    neck: tuple[float, float],
+    muzzle: float,
+    lowest: float = 0.8,
 ) -> torch.Tensor:
-    """A body on four legs, with a neck that ends ``neck`` from the shoulder, and a head as long as ``muzzle``."""
+    """A body on four legs, with a neck that ends ``neck`` from the shoulder, and a head as long as
+    ``muzzle``."""
     y = lowest - leg - depth
     legs = [
         line([(x * length, y), (x * length + lean, lowest)], thick)
@@ -111,27 +164,47 @@ def deer(lower: float) -> Layers:
     return (
         body,
         antlers,
-        union(ellipse(-0.42, 0.05, 0.09, 0.12), *(ellipse(0.12 * i - 0.2, 0.08 + 0.06 * (i % 2), 0.03, 0.03) for i in range(4))),
+        union(
+            ellipse(-0.42, 0.05, 0.09, 0.12),
+            *(ellipse(0.12 * i - 0.2, 0.08 + 0.06 * (i % 2), 0.03, 0.03) for i in range(4)),
+        ),
     )
 
 
 def dog_face() -> Layers:
     ears = union(ellipse(-0.58, 0.0, 0.17, 0.45, 0.15), ellipse(0.58, 0.0, 0.17, 0.45, -0.15))
     details = union(
-        ellipse(0, 0.2, 0.15, 0.1), ellipse(-0.2, -0.2, 0.07, 0.07), ellipse(0.2, -0.2, 0.07, 0.07), line([(0, 0.25), (0, 0.5)], 0.02)
+        ellipse(0, 0.2, 0.15, 0.1),
+        ellipse(-0.2, -0.2, 0.07, 0.07),
+        ellipse(0.2, -0.2, 0.07, 0.07),
+        line([(0, 0.25), (0, 0.5)], 0.02),
     )
     return union(ellipse(0, -0.1, 0.52, 0.52), ellipse(0, 0.3, 0.36, 0.34)), ears, details
 
 
 def dog_standing() -> Layers:
-    body = union(quadruped(0.52, 0.22, 0.3, 0.08, (0.12, -0.2), 0.22), curve([(-0.45, 0.2), (-0.75, 0.1), (-0.8, -0.35)], 0.05))
-    return body, ellipse(0.5, 0.1, 0.1, 0.24, 0.2), union(ellipse(0.85, 0.12, 0.06, 0.05), ellipse(0.64, 0.0, 0.04, 0.04))
+    body = union(
+        quadruped(0.52, 0.22, 0.3, 0.08, (0.12, -0.2), 0.22),
+        curve([(-0.45, 0.2), (-0.75, 0.1), (-0.8, -0.35)], 0.05),
+    )
+    return (
+        body,
+        ellipse(0.5, 0.1, 0.1, 0.24, 0.2),
+        union(ellipse(0.85, 0.12, 0.06, 0.05), ellipse(0.64, 0.0, 0.04, 0.04)),
+    )
 
 
 def frog_front() -> Layers:
-    legs = union(curve([(-0.4, 0.3), (-1.1, -0.1), (-0.7, 0.7)], 0.1), curve([(0.4, 0.3), (1.1, -0.1), (0.7, 0.7)], 0.1))
+    legs = union(
+        curve([(-0.4, 0.3), (-1.1, -0.1), (-0.7, 0.7)], 0.1),
+        curve([(0.4, 0.3), (1.1, -0.1), (0.7, 0.7)], 0.1),
+    )
     eyes = union(ellipse(-0.3, -0.32, 0.17, 0.17), ellipse(0.3, -0.32, 0.17, 0.17))
-    details = union(ellipse(-0.3, -0.34, 0.07, 0.07), ellipse(0.3, -0.34, 0.07, 0.07), curve([(-0.4, 0.05), (0, 0.25), (0.4, 0.05)], 0.025))
+    details = union(
+        ellipse(-0.3, -0.34, 0.07, 0.07),
+        ellipse(0.3, -0.34, 0.07, 0.07),
+        curve([(-0.4, 0.05), (0, 0.25), (0.4, 0.05)], 0.025),
+    )
     return union(ellipse(0, 0.2, 0.58, 0.42), legs), eyes, details
 
 
@@ -147,20 +220,33 @@ def frog_aside() -> Layers:
 def horse(lower: float) -> Layers:
     body = quadruped(0.5, 0.25, 0.42, 0.07, (0.2, -0.42 + lower), 0.2)
     tail = curve([(-0.45, 0.05), (-0.8, 0.0), (-0.7, 0.55)], 0.07)
-    return body, union(tail, line([(0.25, -0.05 + lower / 3), (0.45, -0.5 + lower)], 0.09)), ellipse(0.72, -0.4 + lower, 0.03, 0.03)
+    return (
+        body,
+        union(tail, line([(0.25, -0.05 + lower / 3), (0.45, -0.5 + lower)], 0.09)),
+        ellipse(0.72, -0.4 + lower, 0.03, 0.03),
+    )
 
 
 def ship() -> Layers:
     hull = polygon((-0.9, 0.15), (0.95, 0.15), (0.7, 0.6), (-0.75, 0.6))
     decks = union(box(-0.6, -0.12, 0.4, 0.15), box(-0.4, -0.35, 0.15, -0.12))
-    return hull, decks, union(box(-0.25, -0.75, -0.08, -0.35), *(ellipse(x, 0.02, 0.05, 0.05) for x in (-0.4, -0.1, 0.2)))
+    return (
+        hull,
+        decks,
+        union(box(-0.25, -0.75, -0.08, -0.35), *(ellipse(x, 0.02, 0.05, 0.05) for x in (-0.4, -0.1, 0.2))),
+    )
 
 
 def sailing_ship() -> Layers:
-    hull = union(polygon((-0.8, 0.4), (0.85, 0.4), (0.55, 0.72), (-0.6, 0.72)), line([(0, 0.4), (0, -0.85)], 0.035))
+    hull = union(
+        polygon((-0.8, 0.4), (0.85, 0.4), (0.55, 0.72), (-0.6, 0.72)), line([(0, 0.4), (0, -0.85)], 0.035)
+    )
     return (
         hull,
-        union(polygon((0.07, -0.8), (0.65, 0.28), (0.07, 0.28)), polygon((-0.07, -0.6), (-0.55, 0.28), (-0.07, 0.28))),
+        union(
+            polygon((0.07, -0.8), (0.65, 0.28), (0.07, 0.28)),
+            polygon((-0.07, -0.6), (-0.55, 0.28), (-0.07, 0.28)),
+        ),
         line([(-0.7, 0.5), (0.65, 0.5)], 0.03),
     )
 
@@ -175,17 +261,22 @@ def truck(cab: float) -> Layers:
     )
 
 
-# Twenty families of five; each builds its body and its parts from the member's share of the way from first to last, 0 to 1
+# Twenty families of five; each builds its body and its parts from the member's share of the way from first to
+# last, 0 to 1
 
 
 def aquatic_mammals(t: float) -> tuple[torch.Tensor, ...]:
     tail = polygon((-0.6, 0.05), (-0.95, -0.25 + 0.4 * t), (-0.85, 0.1), (-0.95, 0.4))
-    return union(ellipse(0.05, 0, 0.75, 0.22 + 0.2 * t), tail), union(ellipse(0.1, 0.25, 0.12, 0.3, 0.6), ellipse(0.0, -0.3, 0.12, 0.15))
+    return union(ellipse(0.05, 0, 0.75, 0.22 + 0.2 * t), tail), union(
+        ellipse(0.1, 0.25, 0.12, 0.3, 0.6), ellipse(0.0, -0.3, 0.12, 0.15)
+    )
 
 
 def fish(t: float) -> tuple[torch.Tensor, ...]:
     body = ellipse(0.15, 0, 0.6, 0.2 + 0.35 * t)
-    return body, union(polygon((-0.35, 0), (-0.9, -0.45), (-0.75, 0), (-0.9, 0.45)), ellipse(0.5, -0.08, 0.07, 0.07))
+    return body, union(
+        polygon((-0.35, 0), (-0.9, -0.45), (-0.75, 0), (-0.9, 0.45)), ellipse(0.5, -0.08, 0.07, 0.07)
+    )
 
 
 def flowers(t: float) -> tuple[torch.Tensor, ...]:
@@ -194,7 +285,9 @@ def flowers(t: float) -> tuple[torch.Tensor, ...]:
         ellipse(radius * math.cos(a), radius * math.sin(a) - 0.15, 0.26 - 0.1 * t, 0.26 - 0.1 * t)
         for a in (2 * math.pi * i / petals for i in range(petals))
     ]
-    return union(*ring, ellipse(0, -0.15, 0.3, 0.3)), union(ellipse(0, -0.15, 0.17, 0.17), line([(0, 0.45), (0.05, 0.95)], 0.05))
+    return union(*ring, ellipse(0, -0.15, 0.3, 0.3)), union(
+        ellipse(0, -0.15, 0.17, 0.17), line([(0, 0.45), (0.05, 0.95)], 0.05)
+    )
 
 
 def food_containers(t: float) -> tuple[torch.Tensor, ...]:
@@ -205,15 +298,17 @@ def food_containers(t: float) -> tuple[torch.Tensor, ...]:
 
 
 def fruit_and_vegetables(t: float) -> tuple[torch.Tensor, ...]:
-    return union(ellipse(-0.2 * t, 0.15, 0.55, 0.6 - 0.15 * t), ellipse(0.25 * t, -0.1 - 0.2 * t, 0.4, 0.4)), union(
-        line([(0, -0.4), (0.1, -0.85)], 0.06), ellipse(0.3, -0.7, 0.22, 0.1)
-    )
+    return union(
+        ellipse(-0.2 * t, 0.15, 0.55, 0.6 - 0.15 * t), ellipse(0.25 * t, -0.1 - 0.2 * t, 0.4, 0.4)
+    ), union(line([(0, -0.4), (0.1, -0.85)], 0.06), ellipse(0.3, -0.7, 0.22, 0.1))
 
 
 def electrical_devices(t: float) -> tuple[torch.Tensor, ...]:
     height = 0.3 + 0.4 * t
     return box(-0.75, -height, 0.75, height), union(
-        box(-0.55, -0.7 * height, 0.25, 0.7 * height), ellipse(0.5, -0.1, 0.1, 0.1), ellipse(0.5, 0.15, 0.1, 0.1)
+        box(-0.55, -0.7 * height, 0.25, 0.7 * height),
+        ellipse(0.5, -0.1, 0.1, 0.1),
+        ellipse(0.5, 0.15, 0.1, 0.1),
     )
 
 
@@ -236,51 +331,87 @@ def insects(t: float) -> tuple[torch.Tensor, ...]:
 
 def large_carnivores(t: float) -> tuple[torch.Tensor, ...]:
     return quadruped(0.6, 0.22 + 0.08 * t, 0.28, 0.09, (0.15, -0.15), 0.22), union(
-        curve([(-0.55, 0.2), (-0.95, 0.3), (-0.9, -0.5 + 0.5 * t)], 0.05), ellipse(0.55, 0.0, 0.16 * t + 0.08, 0.16 * t + 0.08)
+        curve([(-0.55, 0.2), (-0.95, 0.3), (-0.9, -0.5 + 0.5 * t)], 0.05),
+        ellipse(0.55, 0.0, 0.16 * t + 0.08, 0.16 * t + 0.08),
     )
 
 
 def buildings(t: float) -> tuple[torch.Tensor, ...]:
     width = 0.8 - 0.5 * t
-    body = union(box(-width, -0.1 - 0.7 * t, width, 0.8), symmetric((0.0, -0.7 - 0.2 * t), (width + 0.05, -0.1 - 0.6 * t)))
-    return body, union(*(box(x - 0.08, y - 0.09, x + 0.08, y + 0.09) for x in (-0.5 * width, 0.5 * width) for y in (0.1, 0.45)))
+    body = union(
+        box(-width, -0.1 - 0.7 * t, width, 0.8),
+        symmetric((0.0, -0.7 - 0.2 * t), (width + 0.05, -0.1 - 0.6 * t)),
+    )
+    return body, union(
+        *(
+            box(x - 0.08, y - 0.09, x + 0.08, y + 0.09)
+            for x in (-0.5 * width, 0.5 * width)
+            for y in (0.1, 0.45)
+        )
+    )
 
 
 def landscapes(t: float) -> tuple[torch.Tensor, ...]:
-    ridge = polygon((-1.2, 0.3), (-0.5, 0.1 - 0.6 * t), (0.0, 0.15), (0.5, 0.0 - 0.7 * t), (1.2, 0.3), (1.2, 1.2), (-1.2, 1.2))
+    ridge = polygon(
+        (-1.2, 0.3),
+        (-0.5, 0.1 - 0.6 * t),
+        (0.0, 0.15),
+        (0.5, 0.0 - 0.7 * t),
+        (1.2, 0.3),
+        (1.2, 1.2),
+        (-1.2, 1.2),
+    )
     return ridge, union(box(-1.2, 0.6, 1.2, 1.2), ellipse(0.5, -0.7, 0.35 - 0.2 * t, 0.17))
 
 
 def herbivores(t: float) -> tuple[torch.Tensor, ...]:
     return quadruped(0.5, 0.3, 0.3, 0.12, (0.2, -0.35 + 0.4 * t), 0.18), union(
-        curve([(0.65, 0.0), (1.0, 0.2), (0.8, 0.7 * t + 0.1)], 0.06), ellipse(-0.1, -0.15, 0.25, 0.25 - 0.15 * t)
+        curve([(0.65, 0.0), (1.0, 0.2), (0.8, 0.7 * t + 0.1)], 0.06),
+        ellipse(-0.1, -0.15, 0.25, 0.25 - 0.15 * t),
     )
 
 
 def medium_mammals(t: float) -> tuple[torch.Tensor, ...]:
     return quadruped(0.45, 0.25, 0.16, 0.06, (0.2, -0.1), 0.2), union(
-        ellipse(-0.65, 0.2 - 0.4 * t, 0.35, 0.14 + 0.12 * t, 0.9 * t), polygon((0.5, 0.1), (0.55, -0.2), (0.7, 0.05))
+        ellipse(-0.65, 0.2 - 0.4 * t, 0.35, 0.14 + 0.12 * t, 0.9 * t),
+        polygon((0.5, 0.1), (0.55, -0.2), (0.7, 0.05)),
     )
 
 
 def invertebrates(t: float) -> tuple[torch.Tensor, ...]:
-    arms = union(*(curve([(0, 0), (s * 0.6, -0.6 + d), (s * 0.9, d)], 0.04) for s in (-1, 1) for d in (-0.4, -0.05, 0.3, 0.65)))
+    arms = union(
+        *(
+            curve([(0, 0), (s * 0.6, -0.6 + d), (s * 0.9, d)], 0.04)
+            for s in (-1, 1)
+            for d in (-0.4, -0.05, 0.3, 0.65)
+        )
+    )
     return union(ellipse(0, 0.1, 0.25 + 0.3 * t, 0.5 - 0.15 * t), ellipse(0, -0.35, 0.2, 0.2)), arms
 
 
 def people(t: float) -> tuple[torch.Tensor, ...]:
     size = 0.36 - 0.18 * t
-    limbs = union(line([(-0.55, 0.25), (0, -0.15), (0.55, 0.25)], 0.08), line([(-0.2, 0.9), (0, 0.3), (0.2, 0.9)], 0.09))
-    return union(symmetric((0.2, -0.25), (0.22 + 0.25 * (1 - t), 0.5)), limbs), ellipse(0, -0.5, size, size * 1.15)
+    limbs = union(
+        line([(-0.55, 0.25), (0, -0.15), (0.55, 0.25)], 0.08), line([(-0.2, 0.9), (0, 0.3), (0.2, 0.9)], 0.09)
+    )
+    return union(symmetric((0.2, -0.25), (0.22 + 0.25 * (1 - t), 0.5)), limbs), ellipse(
+        0, -0.5, size, size * 1.15
+    )
 
 
 def reptiles(t: float) -> tuple[torch.Tensor, ...]:
-    body = curve([(-0.95, 0.5 - 0.5 * t), (-0.3, -0.7 + 0.8 * t), (0.2, 0.9 - 0.5 * t), (0.8, -0.2)], 0.12 + 0.14 * t)
-    return union(body, ellipse(0.78, -0.15, 0.2, 0.14)), union(*(line([(x, 0.1), (x + 0.1, 0.55)], 0.06) for x in (-0.4, 0.0, 0.4)))
+    body = curve(
+        [(-0.95, 0.5 - 0.5 * t), (-0.3, -0.7 + 0.8 * t), (0.2, 0.9 - 0.5 * t), (0.8, -0.2)], 0.12 + 0.14 * t
+    )
+    return union(body, ellipse(0.78, -0.15, 0.2, 0.14)), union(
+        *(line([(x, 0.1), (x + 0.1, 0.55)], 0.06) for x in (-0.4, 0.0, 0.4))
+    )
 
 
 def small_mammals(t: float) -> tuple[torch.Tensor, ...]:
-    ears = union(ellipse(0.35, -0.45, 0.1, 0.15 + 0.25 * t, 0.2), ellipse(0.55, -0.4, 0.1, 0.15 + 0.25 * t, 0.5))
+    ears = union(
+        ellipse(0.35, -0.45, 0.1, 0.15 + 0.25 * t, 0.2), ellipse(0.55, -0.4, 0.1, 0.15 + 0.25 * t, 0.5)
+    )
     return union(ellipse(-0.15, 0.25, 0.5, 0.4), ellipse(0.4, -0.05, 0.3, 0.27)), union(
         ears, curve([(-0.6, 0.4), (-1.0, 0.3), (-0.9, -0.4)], 0.12 - 0.08 * t)
     )
@@ -298,7 +429,9 @@ def vehicles(t: float) -> tuple[torch.Tensor, ...]:
 
 def machines(t: float) -> tuple[torch.Tensor, ...]:
     body = union(polygon((-0.7, 0.35), (-0.5, -0.1), (0.5, -0.1), (0.8, 0.35)), box(-0.3, -0.5, 0.2, 0.1))
-    return body, union(line([(0.1, -0.3), (0.9, -0.3 - 0.5 * t)], 0.07), line([(-0.6, 0.55), (0.65, 0.55)], 0.12 + 0.1 * t))
+    return body, union(
+        line([(0.1, -0.3), (0.9, -0.3 - 0.5 * t)], 0.07), line([(-0.6, 0.55), (0.65, 0.55)], 0.12 + 0.1 * t)
+    )
 
 
 FAMILIES = (
@@ -323,7 +456,11 @@ FAMILIES = (
     (vehicles, "bicycle bus motorcycle pickup_truck train"),
     (machines, "lawn_mower rocket streetcar tank tractor"),
 )
-PLACES = {name: (family, member) for family, (_, names) in enumerate(FAMILIES) for member, name in enumerate(names.split())}
+PLACES = {
+    name: (family, member)
+    for family, (_, names) in enumerate(FAMILIES)
+    for member, name in enumerate(names.split())
+}
 FINE_CLASSES = tuple(sorted(PLACES))
 KIN = torch.tensor([PLACES[name] for name in FINE_CLASSES])  # (100, 2): family and member of each class
 

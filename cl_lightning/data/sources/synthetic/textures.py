@@ -16,12 +16,16 @@ LEAST, MOST = 40, 72  # pixels of a side
 
 
 class Surface:
-    """Points (u, v) of a batch of square pictures, in units of a pattern's period, and random patterns over them.
+    """Points (u, v) of a batch of square pictures, in units of a pattern's period, and random patterns over
+    them.
 
-    u and v: (n, 72, 72). Whole numbers are the corners of a lattice; each of its cells has random numbers of its own.
+    u and v: (n, 72, 72). Whole numbers are the corners of a lattice; each of its cells has random numbers of
+    its own.
     """
 
-    def __init__(self, draws: Draws, u: torch.Tensor, v: torch.Tensor, table: torch.Tensor | None = None) -> None:
+    def __init__(
+        self, draws: Draws, u: torch.Tensor, v: torch.Tensor, table: torch.Tensor | None = None
+    ) -> None:
         self.draws, self.u, self.v = draws, u, v
         self.table = torch.rand(draws.n * 256, 4, generator=draws.generator) if table is None else table
         self.first = torch.arange(draws.n)[:, None, None] * 256
@@ -38,7 +42,8 @@ class Surface:
         return self.first + (i.long() & 15) * 16 + (j.long() & 15)
 
     def cells(self, jitter: float, stagger: float = 0.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Distances to the nearest point and to the second nearest, one point a cell, and the nearest cell's numbers."""
+        """Distances to the nearest point and to the second nearest, one point a cell, and the nearest cell's
+        numbers."""
         column, row = self.u.floor(), self.v.floor()
         near, second = torch.full_like(self.u, 9.0), torch.full_like(self.u, 9.0)
         owner = torch.zeros(*self.u.shape, 4)
@@ -62,12 +67,16 @@ class Surface:
         s, t = smooth(u - i), smooth(v - j)
         values = self.table[:, 2].contiguous()
         corners = [[values[self.place(i + a, j + b)] for a in (0, 1)] for b in (0, 1)]
-        return torch.lerp(torch.lerp(corners[0][0], corners[0][1], s), torch.lerp(corners[1][0], corners[1][1], s), t)
+        return torch.lerp(
+            torch.lerp(corners[0][0], corners[0][1], s), torch.lerp(corners[1][0], corners[1][1], s), t
+        )
 
     def rough(self) -> torch.Tensor:
         """Noise of three sizes."""
         return (
-            4 * self.noise() + 2 * self.at(self.u + 3.1, self.v + 5.7).noise(0.5, 0.5) + self.at(self.u + 7.3, self.v).noise(0.25, 0.25)
+            4 * self.noise()
+            + 2 * self.at(self.u + 3.1, self.v + 5.7).noise(0.5, 0.5)
+            + self.at(self.u + 7.3, self.v).noise(0.25, 0.25)
         ) / 7
 
     def polar(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -114,7 +123,9 @@ def interlaced(s: Surface) -> torch.Tensor:
 
 
 def braided(s: Surface) -> torch.Tensor:
-    strands = [wave(s.u + 0.4 * torch.sin(2 * math.pi * (s.v / 2 + third)) + third) for third in (0.0, 1 / 3, 2 / 3)]
+    strands = [
+        wave(s.u + 0.4 * torch.sin(2 * math.pi * (s.v / 2 + third)) + third) for third in (0.0, 1 / 3, 2 / 3)
+    ]
     return torch.stack(strands).amax(0) ** 3
 
 
@@ -176,7 +187,9 @@ def knitted(s: Surface) -> torch.Tensor:
 
 def cobwebbed(s: Surface) -> torch.Tensor:
     radius, turns = s.polar()
-    return torch.maximum(thread(turns * 9, 0.05 / radius.clamp_min(0.3)), thread(radius * 1.6 + 0.25 * zigzag(turns * 9), 0.09))
+    return torch.maximum(
+        thread(turns * 9, 0.05 / radius.clamp_min(0.3)), thread(radius * 1.6 + 0.25 * zigzag(turns * 9), 0.09)
+    )
 
 
 def spiralled(s: Surface) -> torch.Tensor:
@@ -197,17 +210,25 @@ def stained(s: Surface) -> torch.Tensor:
 def waffled(s: Surface) -> torch.Tensor:
     x, y = 2 * part(s.u) - 1, 2 * part(s.v) - 1
     wall = torch.maximum(x.abs(), y.abs())
-    return torch.where(wall > 0.75, torch.ones_like(wall), 0.3 + 0.35 * torch.where(x.abs() > y.abs(), x, y).sign() * (wall > 0.35))
+    return torch.where(
+        wall > 0.75,
+        torch.ones_like(wall),
+        0.3 + 0.35 * torch.where(x.abs() > y.abs(), x, y).sign() * (wall > 0.35),
+    )
 
 
 def crosshatched(s: Surface) -> torch.Tensor:
     first, second = s.u + s.v, s.u - s.v
-    return torch.maximum(thread(first, 0.12) * (0.3 + 0.7 * s.noise()), thread(second, 0.12) * (1 - 0.7 * s.noise()))
+    return torch.maximum(
+        thread(first, 0.12) * (0.3 + 0.7 * s.noise()), thread(second, 0.12) * (1 - 0.7 * s.noise())
+    )
 
 
 def stratified(s: Surface) -> torch.Tensor:
     layers = s.v + 0.8 * s.noise(3, 3)
-    return s.at(torch.zeros_like(s.u), layers).numbers(torch.zeros_like(s.u), layers.floor())[..., 2] * 0.8 + 0.2 * part(layers)
+    return s.at(torch.zeros_like(s.u), layers).numbers(torch.zeros_like(s.u), layers.floor())[
+        ..., 2
+    ] * 0.8 + 0.2 * part(layers)
 
 
 def studded(s: Surface) -> torch.Tensor:
@@ -219,12 +240,15 @@ def studded(s: Surface) -> torch.Tensor:
 def lacelike(s: Surface) -> torch.Tensor:
     near, _, _ = s.cells(0.0)
     corner = s.at(s.u + 0.5, s.v + 0.5).cells(0.0)[0]
-    return torch.stack([thread_at(near - 0.42, 0.05), thread_at(near - 0.2, 0.05), thread_at(corner - 0.16, 0.05)]).amax(0)
+    return torch.stack(
+        [thread_at(near - 0.42, 0.05), thread_at(near - 0.2, 0.05), thread_at(corner - 0.16, 0.05)]
+    ).amax(0)
 
 
 Pattern = Callable[[Surface], torch.Tensor]
 
-# name: (periods over the shorter side, how far a picture may be turned, brightness from 0 to 1 at every point)
+# name: (periods over the shorter side, how far a picture may be turned, brightness from 0 to 1 at every
+# point)
 PATTERNS: dict[str, tuple[float, float, Pattern]] = {
     "banded": (7, 0.15, lambda s: s.numbers(torch.zeros_like(s.u), s.v.floor())[..., 2]),
     "blotchy": (4, 3, lambda s: above(s.rough(), 0.5, 0.06)),
@@ -253,22 +277,40 @@ PATTERNS: dict[str, tuple[float, float, Pattern]] = {
     "matted": (
         7,
         3,
-        lambda s: s.at(s.u + 1.5 * s.noise(3, 3), s.v).noise(0.6, 3) * 0.5 + s.at(s.u, s.v + 1.5 * s.noise(3, 3)).noise(3, 0.6) * 0.5,
+        lambda s: (
+            s.at(s.u + 1.5 * s.noise(3, 3), s.v).noise(0.6, 3) * 0.5
+            + s.at(s.u, s.v + 1.5 * s.noise(3, 3)).noise(3, 0.6) * 0.5
+        ),
     ),
-    "meshed": (4.5, 0.15, lambda s: torch.maximum(thread(0.7 * (s.u + s.v), 0.12), thread(0.7 * (s.u - s.v), 0.12))),
+    "meshed": (
+        4.5,
+        0.15,
+        lambda s: torch.maximum(thread(0.7 * (s.u + s.v), 0.12), thread(0.7 * (s.u - s.v), 0.12)),
+    ),
     "paisley": (3.2, 0.4, paisley),
     "perforated": (4.5, 0.8, lambda s: above(s.cells(0.0)[0], 0.3, 0.03)),
-    "pitted": (6, 3, lambda s: 0.7 - 0.6 * specks(s, 0.3, 0.7) + 0.3 * specks(s.at(s.u - 0.2, s.v - 0.2), 0.3, 0.7)),
+    "pitted": (
+        6,
+        3,
+        lambda s: 0.7 - 0.6 * specks(s, 0.3, 0.7) + 0.3 * specks(s.at(s.u - 0.2, s.v - 0.2), 0.3, 0.7),
+    ),
     "pleated": (3, 0.2, lambda s: zigzag(s.u + 0.05 * s.noise(3, 3))),
     "polka-dotted": (3.5, 0.5, lambda s: above(0.32 - s.cells(0.0, stagger=0.5)[0], 0.0, 0.03)),
     "porous": (5, 3, porous),
     "potholed": (
         2,
         3,
-        lambda s: above(s.cells(0.7)[0] + 0.5 * (s.rough() - 0.5), 0.3, 0.03) * (0.6 + 0.4 * s.at(s.u * 9, s.v * 9).noise()),
+        lambda s: (
+            above(s.cells(0.7)[0] + 0.5 * (s.rough() - 0.5), 0.3, 0.03)
+            * (0.6 + 0.4 * s.at(s.u * 9, s.v * 9).noise())
+        ),
     ),
     "scaly": (4, 0.2, scaly),
-    "smeared": (2.5, 0.4, lambda s: s.at(s.u, s.v * 2).noise(3, 1) * 0.7 + 0.3 * s.at(s.u, s.v * 6).noise(3, 1)),
+    "smeared": (
+        2.5,
+        0.4,
+        lambda s: s.at(s.u, s.v * 2).noise(3, 1) * 0.7 + 0.3 * s.at(s.u, s.v * 6).noise(3, 1),
+    ),
     "spiralled": (3.2, 3, spiralled),
     "sprinkled": (8, 3, lambda s: specks(s, 0.3, 0.35)),
     "stained": (3, 3, stained),
@@ -279,7 +321,11 @@ PATTERNS: dict[str, tuple[float, float, Pattern]] = {
     "veined": (2.5, 3, lambda s: above(0.05 - (s.rough() - 0.5).abs(), 0.0, 0.02)),
     "waffled": (3.5, 0.4, waffled),
     "woven": (5, 0.8, woven),
-    "wrinkled": (3, 3, lambda s: ((s.rough() - 0.5).abs() + (s.at(s.u + 4.4, s.v + 8.8).rough() - 0.5).abs()) * 2.2),
+    "wrinkled": (
+        3,
+        3,
+        lambda s: ((s.rough() - 0.5).abs() + (s.at(s.u + 4.4, s.v + 8.8).rough() - 0.5).abs()) * 2.2,
+    ),
     "zigzagged": (4, 0.15, lambda s: above(wave(s.v + 0.5 * zigzag(s.u)), 0.5)),
 }
 
@@ -288,9 +334,9 @@ PATTERNS: dict[str, tuple[float, float, Pattern]] = {
 class Textures(Drawn):
     """47 textures under DTD's names, 80 training and 40 test images a class, of many sizes and shapes.
 
-    Each class is a formula for brightness: waves, lattices, cells around random points (Worley 1996), smooth noise (Perlin 1985).
-    A picture sees it at its own scale, turn and bend, between two or three colours of its own, under uneven light. ``decode`` gives
-    lists of (3, height, width) with sides from 40 to 72.
+    Each class is a formula for brightness: waves, lattices, cells around random points (Worley 1996), smooth
+    noise (Perlin 1985). A picture sees it at its own scale, turn and bend, between two or three colours of
+    its own, under uneven light. ``decode`` gives lists of (3, height, width) with sides from 40 to 72.
     """
 
     train: Count = 3760
@@ -307,7 +353,9 @@ class Textures(Drawn):
         for label, name in enumerate(self.classes):
             rows = (labels == label).nonzero().flatten().tolist()
             if rows:
-                for row, picture in zip(rows, self.pictures(name, len(rows), rng(self.kind, self.seed, split, name))):
+                for row, picture in zip(
+                    rows, self.pictures(name, len(rows), rng(self.kind, self.seed, split, name))
+                ):
                     pictures[row] = picture
         return pictures
 
@@ -317,15 +365,32 @@ class Textures(Drawn):
         heights, widths = (torch.randint(LEAST, MOST + 1, (n,), generator=generator) for _ in "hw")
         surface = seen(draws, periods * MOST / torch.minimum(heights, widths), turn)
         bright = pattern(surface).clamp(0, 1)[:, None]
-        colour = over(any_colour(draws).expand(-1, -1, MOST, MOST), smooth(draws.clouds(1, 3, MOST).sigmoid()) * 0.5, any_colour(draws))
+        colour = over(
+            any_colour(draws).expand(-1, -1, MOST, MOST),
+            smooth(draws.clouds(1, 3, MOST).sigmoid()) * 0.5,
+            any_colour(draws),
+        )
         contrast = draws.uniform(0.25, 0.45, 1, 1, 1) * (1 - 2 * draws.chance(0.25, 1, 1, 1))
-        picture = 0.5 * colour + 0.25 + (bright - 0.5) * 2 * contrast + 0.4 * (bright - 0.5) * (any_colour(draws) - 0.5)
-        picture = picture + draws.clouds(1, 2, MOST) * 0.06 + draws.normal(3, MOST, MOST) * draws.uniform(0.01, 0.06, 1, 1, 1)
-        return [whole[:, :height, :width].clone() for whole, height, width in zip(to_bytes(picture), heights.tolist(), widths.tolist())]
+        picture = (
+            0.5 * colour
+            + 0.25
+            + (bright - 0.5) * 2 * contrast
+            + 0.4 * (bright - 0.5) * (any_colour(draws) - 0.5)
+        )
+        picture = (
+            picture
+            + draws.clouds(1, 2, MOST) * 0.06
+            + draws.normal(3, MOST, MOST) * draws.uniform(0.01, 0.06, 1, 1, 1)
+        )
+        return [
+            whole[:, :height, :width].clone()
+            for whole, height, width in zip(to_bytes(picture), heights.tolist(), widths.tolist())
+        ]
 
 
 def seen(draws: Draws, periods: torch.Tensor, turn: float) -> Surface:
-    """A surface seen from a random place, turned by up to ``turn``, a little bent, with ``periods`` (n,) over 72 pixels."""
+    """A surface seen from a random place, turned by up to ``turn``, a little bent, with ``periods`` (n,) over
+    72 pixels."""
     axis = torch.linspace(-0.5, 0.5, MOST)
     bend = draws.clouds(2, 4, MOST) * 0.02
     x, y = axis[None, None, :] + bend[:, 0], axis[None, :, None] + bend[:, 1]
