@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cl_lightning.cli.help import GROUPS
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from tests import docs
 from tests.commands import SMALL, command
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.build import build_learner
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.phase_run import PhaseRun

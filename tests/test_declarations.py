@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 
 from cl_lightning.backbones.initialisers import INITIALISERS, Init
 from cl_lightning.checking import as_yaml, check_arguments, fits, keyword_parameters
-from cl_lightning.config import Data, Selection, Settings, conf_dir
+from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config import Data, Selection, Settings
 from cl_lightning.data.streams.sequence import Listed
 from cl_lightning.data.streams.show import Show
 from cl_lightning.engine.settings import Training

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 
 GROUPS = (
     "experiment",

@@ -216,7 +216,7 @@ def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> N
 
     import yaml
 
-    from cl_lightning.config import conf_dir
+    from cl_lightning.conf_dir import conf_dir
 
     keys = yaml.safe_load((Path(conf_dir()) / "trainer" / "default.yaml").read_text())
     assert set(keys) == {field.name for field in fields(Training)}

@@ -169,7 +169,7 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
 def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> None:
     import yaml
 
-    from cl_lightning.config import conf_dir
+    from cl_lightning.conf_dir import conf_dir
     from cl_lightning.report import compare
 
     for paper in yaml.safe_load((Path(compare.__file__).parent / "published.yaml").read_text()):
