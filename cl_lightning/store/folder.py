@@ -31,8 +31,7 @@ def row_key(learned: int) -> str:
     return f"rows/{learned:03d}"
 
 
-# ---- who holds it
-# ----------------------------------------------------------------------------------------------------
+# ---- who holds it ------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -78,8 +77,7 @@ def discard(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-# ---- where it goes on
-# ------------------------------------------------------------------------------------------------
+# ---- where it goes on --------------------------------------------------------------------------------------
 
 
 def open_store(folder: Path) -> tuple[Store, StartRecord] | None:
@@ -143,8 +141,7 @@ def is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-# ---- branches
-# --------------------------------------------------------------------------------------------------------
+# ---- branches ----------------------------------------------------------------------------------------------
 
 
 def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
