@@ -15,13 +15,25 @@ def bf16_if_fast() -> str:
     return "bf16-mixed" if flags.is_file() and "avx512_bf16" in flags.read_text() else "32"
 
 
-LOOKS = ("outputs", "cache", "resume", "logger", "progress", "figures", "debug")  # keys that say where and how, not what
+LOOKS = (
+    "outputs",
+    "cache",
+    "resume",
+    "logger",
+    "progress",
+    "figures",
+    "debug",
+)  # keys that say where and how, not what
 
 
 def sweep_name(_root_: DictConfig) -> str:
     """A name for the sweep of a command line: the same for the same sweep."""
     hydra = _root_.hydra
-    swept = sorted(override for override in hydra.overrides.task if override.partition("=")[0].partition(".")[0] not in LOOKS)
+    swept = sorted(
+        override
+        for override in hydra.overrides.task
+        if override.partition("=")[0].partition(".")[0] not in LOOKS
+    )
     return hashlib.sha256(json.dumps([swept, str(hydra.sweeper.get("params"))]).encode()).hexdigest()[:8]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -30,6 +30,8 @@ class Data:
 @dataclass(frozen=True)
 class Selection:
     grid: Mapping[str, Any]
+    stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next
+    over_seeds: bool = False
     default: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -52,7 +52,7 @@ def write_best(
 ) -> Path:
     """``best/<learner>-s<seed>.yaml``: a choice for ``+best=`` that makes the winner again."""
     job = chosen[0]
-    cfg = loader.load_sweep_config(master, [*job.overrides, "hydra.mode=MULTIRUN"])
+    cfg = loader.load_sweep_config(master, job.overrides)
     assert job.folder is not None
     run = json.loads((Path(job.folder) / "results.json").read_text())
     name = learner_name(cfg) if over_seeds else f"{learner_name(cfg)}-s{choice.seeds[0]}"
@@ -63,7 +63,10 @@ def write_best(
             rest.append(key)
         elif loader.repository.group_exists(key.lstrip("+")):
             choices.append({f"/{key.lstrip('+')}" if key.startswith("+") else f"override /{key}": value})
-        elif key.lstrip("+").partition(".")[0] not in (*LOOKS, *(["seed"] if over_seeds else [])):
+        elif not key.startswith("hydra") and key.lstrip("+").partition(".")[0] not in (
+            *LOOKS,
+            *(["seed"] if over_seeds else []),
+        ):
             OmegaConf.update(values, key.lstrip("+"), yaml.safe_load(value), force_add=True)
     head = [
         "# @package _global_",

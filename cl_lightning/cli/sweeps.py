@@ -68,7 +68,7 @@ class WatchedLauncher:
     def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         for number in range(initial_job_idx, initial_job_idx + len(overrides)):
             (self.folder / JOBS / f"{number}.json").unlink(missing_ok=True)  # of an earlier start
-        here = [f"hydra.sweep.dir={as_override(str(self.folder))}", "hydra.mode=MULTIRUN"]
+        here = [f"hydra.sweep.dir={as_override(str(self.folder))}"]
         with watched(self.folder, overrides, initial_job_idx):
             try:
                 ended = self.launcher.launch(
@@ -226,7 +226,7 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
         others = tuple(override for override in base if not override.startswith("seed="))
         for number, point in enumerate(points):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
-            jobs.append([*base, "selection=task_level", *values])
+            jobs.append([*base, "selection=task_level", "hydra.mode=MULTIRUN", *values])
             scored.append((others, int(cfg.seed), number))
     sweeper.validate_batch_is_legal(jobs)
     size, returns = sweeper.max_batch_size or len(jobs), []
