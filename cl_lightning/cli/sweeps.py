@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from cl_lightning.cli.sentences import sentence
+from cl_lightning.conf_dir import LOOKS
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points
 from cl_lightning.selection.sweep import JOBS, in_a_sweep, read_job
@@ -223,7 +224,11 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
         points = points_for(cfg)
         grids.append(points)
         base = [override for override in combination if not of_the_search(override)]
-        others = tuple(override for override in base if not override.startswith("seed="))
+        others = tuple(
+            override
+            for override in base
+            if override.lstrip("+~").partition("=")[0].partition(".")[0] not in ("seed", *LOOKS)
+        )
         for number, point in enumerate(points):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
             jobs.append([*base, "selection=task_level", "hydra.mode=MULTIRUN", *values])
