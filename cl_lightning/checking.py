@@ -20,8 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from cl_lightning.errors import Refusal, nearest
 
-# ---- annotations for keys
-# ------------------------------------------------------------------------------------
+# ---- annotations for keys ----
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,7 @@ FolderName = Annotated[
 ]
 
 
-# ---- checks
-# --------------------------------------------------------------------------------------------------
+# ---- checks ----
 
 
 def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: str) -> partial:
@@ -176,11 +174,11 @@ def hints_of(owner: Any) -> dict[str, Any]:
     return found
 
 
-# ---- words
-# ---------------------------------------------------------------------------------------------------
+# ---- words ----
 
 TYPES = {
-    "integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false", "null": "null",
+    "integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false",
+    "null": "null",
     "array": "a list", "object": "a mapping",
 }  # fmt: skip
 BOUNDS = {

@@ -111,11 +111,12 @@ def test_every_synthetic_source_is_declared_too() -> None:
         )
 
 
-# ---- defaults ------------------------------------------------------------------------------------------------------
+# ---- defaults ----
 
 
 def default_files() -> list[Path]:
-    """Those that name their class or function themselves; others are variants. A source is no default of anything."""
+    """Those that name their class or function themselves; others are variants. A source is no default of
+    anything."""
     return [
         p for p in FILES if re.search("^_target_: [^n]", p.read_text(), re.M) and p.parent.name != "sources"
     ] + [CONF / "stream/show/plain.yaml"]
@@ -136,7 +137,7 @@ def tuple_as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-# ---- comments ------------------------------------------------------------------------------------------------------
+# ---- comments ----
 
 
 def words_to_choose_from(annotation: Any) -> list[str]:

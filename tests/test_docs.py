@@ -1,6 +1,8 @@
-"""The README and the pages in docs/ tell what is there: commands compose, links lead somewhere, examples compile.
+"""The README and the pages in docs/ tell what is there: commands compose, links lead somewhere, examples
+compile.
 
-Nothing is trained here. Tests elsewhere run the learners of the pages, and hold tables of choices and speed to the program.
+Nothing is trained here. Tests elsewhere run the learners of the pages, and hold tables of choices and speed
+to the program.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def every(commands: Sequence[Command]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("command", commands, ids=str)
 
 
-# ---- commands ------------------------------------------------------------------------------------------------------
+# ---- commands ----
 
 
 def folder_of_ones_own(root: Path, page: str) -> Path:
@@ -71,7 +73,8 @@ def folder_of_ones_own(root: Path, page: str) -> Path:
 
 
 def configurations(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Arguments of single runs that a command line makes: each choice of a sweep once, beside the first of all others."""
+    """Arguments of single runs that a command line makes: each choice of a sweep once, beside the first of
+    all others."""
     parsed: list[Override] = OverridesParser.create().parse_overrides(
         [word for word in arguments if not word.startswith("-")]
     )
@@ -88,7 +91,8 @@ def configurations(arguments: Sequence[str]) -> Iterator[list[str]]:
 
 
 def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> None:
-    """What the program does with a command line before it makes a folder or an image: for each of its runs."""
+    """What the program does with a command line before it makes a folder or an image: for each of its
+    runs."""
     for overrides in configurations(arguments):
         searched = [] if extra is None else [f"hydra.searchpath=[file://{extra}]"]
         cfg = config.compose_config(*overrides, *searched)
@@ -218,7 +222,7 @@ def test_the_pages_call_no_other_programs() -> None:
     )
 
 
-# ---- text ----------------------------------------------------------------------------------------------------------
+# ---- text ----
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -275,7 +279,7 @@ def test_pages_end_every_line_within_110_columns_but_for_tables_output_and_what_
         assert not long, path
 
 
-# ---- what the pages list -------------------------------------------------------------------------------------------
+# ---- what the pages list ----
 
 ORACLES = [
     line

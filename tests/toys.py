@@ -101,7 +101,8 @@ def learn(
     callbacks: Sequence = (),
     tasks: int | None = None,
 ) -> Learned:
-    """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first ``tasks`` of the stream."""
+    """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first
+    ``tasks`` of the stream."""
     settings, learner.head = settings or training(), s.head
     store, phases = Store(folder or Path(tempfile.mkdtemp()), "toy"), []
     data = StreamDataModule(s, passes=settings.max_epochs if settings.single_pass else None)

@@ -23,7 +23,8 @@ DESCRIPTION = """The data sets of this program.
   check [NAME ...]          count, compare, and look for copies; without names, all that is on this machine
   describe [KEY=VALUE ...]  the tasks of a stream (stream=rotated), and how much they look like each other
 
-Which sources, and from where, is configured as for a run: data=real data.root=FOLDER cache=FOLDER data.sources.mnist.side=32
+Which sources, and from where, is configured as for a run:
+data=real data.root=FOLDER cache=FOLDER data.sources.mnist.side=32
 """
 
 

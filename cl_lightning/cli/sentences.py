@@ -17,13 +17,20 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, Refusal):
         text = str(error)
     elif isinstance(error, OSError) and is_of_the_disk(error):
-        text = f"{error.filename or 'A file'} cannot be written: {DISK[error.errno or 0]}.\nThe same command then goes on where it was."
+        name = error.filename or "A file"
+        text = (
+            f"{name} cannot be written: {DISK[error.errno or 0]}.\n"
+            "The same command then goes on where it was."
+        )
     elif isinstance(error, OSError) and error.filename:
         text = f"{error.filename}: {error.strerror}. Choose another folder with outputs= or cache=."
     else:
         words = (str(error).strip() or "no message").splitlines()
         text = "\n".join([f"{type(error).__name__}: {words[0]}", *words[1:3]])
-        text += "\nThis comes from within. debug.traceback=true shows where; what was computed is kept, and the same command goes on."
+        text += (
+            "\nThis comes from within. debug.traceback=true shows where; what was computed is kept, and the "
+            "same command goes on."
+        )
     return "\n".join(text.splitlines()[:LINES])
 
 

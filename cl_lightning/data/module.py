@@ -87,7 +87,10 @@ class StreamDataModule(pl.LightningDataModule):
                 f"a second phase of task {task.index} would see examples again that a single pass shows once."
             )
         elif epochs > self.passes or n > lent:
-            more = f"{epochs} epochs of {n} examples were asked for; a single pass lends {lent}, {self.passes} times."
+            more = (
+                f"{epochs} epochs of {n} examples were asked for; a single pass lends {lent}, "
+                f"{self.passes} times."
+            )
         elif not blocks.in_order and not task.past:
             more = "examples in a split of its own were to be trained on, which a single pass cannot count."
         else:

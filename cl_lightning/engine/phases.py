@@ -87,8 +87,7 @@ class Phases:
         done, self.work = self.work, Work()
         return done
 
-    # ---- a task
-    # ----------------------------------------------------------------------------------------------
+    # ---- a task ----
 
     def learn(self, learner: Learner, task: Task, reference: bool = False) -> None:
         """Learn one task, after a kill from its beginning: the store answers what was done."""
@@ -193,8 +192,7 @@ class Phases:
 
         return self.store.once(probes_key(place, number), ProbesRecord, looked).probes
 
-    # ---- a phase
-    # ---------------------------------------------------------------------------------------------
+    # ---- a phase ----
 
     def share(
         self, learner: Learner, phase: Phase, task: Task, place: Place, first: int, size: int

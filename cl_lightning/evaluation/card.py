@@ -108,7 +108,8 @@ def card(setting: Setting, lessons: Sequence[Lesson]) -> list[Finding]:
         told = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
         rules.append(verdict("named data", False, f"{told}: numbers are not those of the named data sets"))
     if setting.callbacks:
-        told = f"{', '.join(setting.callbacks)} ran beside the learner; what they did to it, the program cannot see"
+        names = ", ".join(setting.callbacks)
+        told = f"{names} ran beside the learner; what they did to it, the program cannot see"
         rules.append(verdict("own callbacks", None, told))
     return rules
 
@@ -231,7 +232,8 @@ def constant_update(lessons: Sequence[Lesson]) -> Finding:
     costs = [lesson.step_cost for lesson in lessons[1:] if lesson.step_cost is not None]
     if not costs:
         return verdict(rule, None, f"{bytes_grow}; what mini-batches cost was not counted")
-    steps = f"a training example costs {costs[0]:.3g} operations in the {'second' if len(costs) > 1 else 'last'} task"
+    which = "second" if len(costs) > 1 else "last"
+    steps = f"a training example costs {costs[0]:.3g} operations in the {which} task"
     steps += f", {costs[-1]:.3g} in the last" if len(costs) > 1 else ""
     return verdict(rule, costs[-1] <= GROWTH * costs[0], f"{bytes_grow}; {steps}")
 

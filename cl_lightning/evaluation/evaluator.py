@@ -122,8 +122,7 @@ class Evaluator:
         with running(predictor, "predicts"):
             return [task for task in tasks if predictor.predicts(task)]
 
-    # ---- predictions
-    # ---------------------------------------------------------------------------------------------
+    # ---- predictions ----
 
     @torch.no_grad()
     def answers(
@@ -189,8 +188,7 @@ class Evaluator:
         self.masks = self.masks or bool((logits < MASKED).any())
         return predicted(head.mask(logits, task_of.to(logits.device)) if head.masks_test else logits).cpu()
 
-    # ---- images
-    # --------------------------------------------------------------------------------------------------
+    # ---- images ----
 
     def subset(self, test: Split) -> Split:
         """Examples for a probe: all, or so many by chance, the same at each."""

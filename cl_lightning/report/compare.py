@@ -32,7 +32,8 @@ COLUMNS = {  # results, and their heads in a table
 }
 
 HARMLESS = (  # settings that do not change what a number means
-    "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block", "trainer.stack", "trainer.candidates_at_once",
+    "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block",
+    "trainer.stack", "trainer.candidates_at_once",
     "trainer.probe_every", "trainer.probe_at", "trainer.probe_examples", "trainer.evaluate",
 )  # fmt: skip
 SPEED = ("trainer.accelerator", "trainer.threads")  # settings that change seconds, and no other number
@@ -221,8 +222,10 @@ def differing(groups: Sequence[Group]) -> list[str]:
 
 def head_of(key: str) -> str:
     """
-    >>> head_of("trainer.lr"), head_of("stream.name"), head_of("backbone._target_"), head_of("data.sources.mnist.side")
-    ('lr', 'stream', 'class of backbone', 'mnist.side')
+    >>> head_of("trainer.lr"), head_of("stream.name"), head_of("backbone._target_")
+    ('lr', 'stream', 'class of backbone')
+    >>> head_of("data.sources.mnist.side")
+    'mnist.side'
     """
     group, _, last = key.rpartition(".")
     if key.startswith("data.sources."):

@@ -31,8 +31,7 @@ def row_key(learned: int) -> str:
     return f"rows/{learned:03d}"
 
 
-# ---- who holds it
-# ----------------------------------------------------------------------------------------------------
+# ---- who holds it ----
 
 
 @contextmanager
@@ -78,8 +77,7 @@ def discard(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-# ---- where it goes on
-# ------------------------------------------------------------------------------------------------
+# ---- where it goes on ----
 
 
 def open_store(folder: Path) -> tuple[Store, StartRecord] | None:
@@ -143,8 +141,7 @@ def is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-# ---- branches
-# --------------------------------------------------------------------------------------------------------
+# ---- branches ----
 
 
 def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
@@ -192,7 +189,8 @@ def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
 
 def of_this_stream(row: RowRecord, then: list[str], now: list[str]) -> RowRecord:
     """A row for a stream that goes on otherwise: of tasks that are not the same, nothing was measured."""
-    measured = {name: [a if i < len(then) and then[i] == now[i] else None for i, a in enumerate(fitted(accuracies, len(now)))]
+    same = [i < len(then) and then[i] == now[i] for i in range(len(now))]
+    measured = {name: [a if unchanged else None for unchanged, a in zip(same, fitted(accuracies, len(now)))]
                 for name, accuracies in row.rows.items()}  # fmt: skip
     return replace(row, rows=measured)
 

@@ -1,4 +1,5 @@
-"""MNTDP's candidate paths: all in lock-step behind shared frozen modules, against a bare loop for each with a full forward pass."""
+"""MNTDP's candidate paths: all in lock-step behind shared frozen modules, against a bare loop for each with a
+full forward pass."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ SHAPE = (3, 32, 32)
 
 SHARED = (
     7 / 12
-)  # of past tasks that brought no modules but a head: the published memory of S_long is that of 42 networks for 100 tasks
+    # Of past tasks that brought no modules but a head: the published memory of S_long is that of 42 networks
+    # for 100 tasks.
+)
 
 
 def searching(past: int, n_train: int, n_val: int) -> Callable[[], list[float]]:

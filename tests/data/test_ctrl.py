@@ -136,7 +136,7 @@ def test_validation_images_are_never_trained_on_by_any_task() -> None:
     assert not torch.isin(torch.cat([s.recipe(i).train for i in (0, 5)]), val).any()
 
 
-# ---- S_long ------------------------------------------------------------------------------------------------------
+# ---- S_long ----
 
 
 def test_large_tasks_become_rarer_by_thirds() -> None:
@@ -197,7 +197,8 @@ def test_a_longer_stream_has_the_same_sources_and_classes() -> None:
 
 
 PRINTED_MNIST = {
-    1: 4830, 11: 4914, 14: 5000, 19: 4806, 20: 4806, 30: 4938, 40: 5000, 46: 4940, 54: 4866, 57: 4982, 59: 4848, 60: 4974, 62: 4848,
+    1: 4830, 11: 4914, 14: 5000, 19: 4806, 20: 4806, 30: 4938, 40: 5000, 46: 4940, 54: 4866, 57: 4982,
+    59: 4848, 60: 4974, 62: 4848,
     64: 4914, 68: 4932, 72: 4938, 74: 4920, 81: 4938, 86: 4892, 89: 4832, 93: 4806,
 }  # fmt: skip
 

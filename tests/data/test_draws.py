@@ -1,4 +1,5 @@
-"""Which images a task gets: balanced, disjoint, from fixed pools, and what happens where there are too few."""
+"""Which images a task gets: balanced, disjoint, from fixed pools, and what happens where there are too
+few."""
 
 from __future__ import annotations
 
@@ -167,7 +168,7 @@ def test_numbers_a_class_need_balanced_draws(numbers: dict) -> None:
         Sizes(10, 0, None, False, **numbers)
 
 
-# ---- a share of the test examples --------------------------------------------------------------------------------
+# ---- a share of the test examples ----
 
 TESTED = [40, 100, 300, 10]  # test images of each class
 
@@ -244,7 +245,8 @@ def test_a_share_of_one_is_all_and_no_share_leaves_draws_and_fingerprint_as_they
 
 SINGLE = {"images": uneven(), "seed": 0, "n_train": 4, "n_val": 0}
 OF_LONG = {
-    "names": ["uneven"], "classes_per_task": 2, "large": [4, 0], "small": [4, 0], "at_most": {}, "shares": [0.5],
+    "names": ["uneven"], "classes_per_task": 2, "large": [4, 0], "small": [4, 0], "at_most": {},
+    "shares": [0.5],
     "head": "domain", "test_per_class": None, "held_out": None, "on_shortage": "error",
 }  # fmt: skip
 RECIPES = {

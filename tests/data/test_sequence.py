@@ -68,7 +68,8 @@ def test_a_task_may_permute_or_turn_its_pixels() -> None:
         ([{**A, "colour": 2}], "needs images of three channels"),
         (
             [{**A, "colour": 5}],
-            r"stream\.tasks\[0\]\.colour=5 must be one of 0, 1, 2, or \[red, green, blue\], each 0 to 255, or null",
+            r"stream\.tasks\[0\]\.colour=5 must be one of 0, 1, 2, or \[red, green, blue\], each 0 to 255, "
+            r"or null",
         ),
         ([{**A, "colour": [0, 0, 256]}], "each 0 to 255"),
         ([{**A, "asked_by": "me"}], "asked_by is not a key here"),
@@ -85,7 +86,7 @@ def test_what_cannot_be_listed_is_refused(tasks: list[dict], says: str) -> None:
         of(*tasks).recipe(len(tasks) - 1)
 
 
-# ---- stand-ins ---------------------------------------------------------------------------------------------------
+# ---- stand-ins ----
 
 
 def of_sources(known: dict, images: dict[str, Images], substitute: dict[str, str]) -> Sources:
@@ -132,7 +133,7 @@ def test_unknown_sources_are_refused_by_name() -> None:
         of_sources({"one": None, "four": None}, {}, {"one": "fuor"})
 
 
-# ---- long streams ------------------------------------------------------------------------------------------------
+# ---- long streams ----
 
 
 @pytest.mark.parametrize("make", [

@@ -31,7 +31,7 @@ def stream(**show: object):
     return toys.stream(show=Show(**show))
 
 
-# ---- shapes --------------------------------------------------------------------------------------------------------
+# ---- shapes ----
 
 
 def test_images_are_enlarged_bilinearly_and_cut_to_whole_grey_levels() -> None:
@@ -62,7 +62,7 @@ def test_a_network_gets_the_shape_that_is_asked_for() -> None:
     assert s.task(0).train.x.shape[1:] == s.test(0).x.shape[1:] == s.closed(0).train.x.shape[1:] == (3, 8, 8)
 
 
-# ---- values --------------------------------------------------------------------------------------------------------
+# ---- values ----
 
 
 def test_values_lie_between_black_and_white() -> None:
@@ -90,7 +90,8 @@ def test_each_task_is_normalised_by_its_own_training_images_for_ever() -> None:
 
 
 def test_what_images_are_normalised_by_is_counted_over_training_images_alone_a_channel_each() -> None:
-    """Few images of chance pixels, the third channel darker, test images darker: other images, other means."""
+    """Few images of chance pixels, the third channel darker, test images darker: other images, other
+    means."""
     x = torch.randint(256, (24, 3, 2, 2), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     x[:, 2] //= 4
     train, test = Pool(x, torch.arange(24) % 2), Pool(x[:10] // 2, torch.arange(10) % 2)
@@ -118,7 +119,7 @@ def test_a_constant_channel_is_not_blown_up() -> None:
     assert deviation[0] == pytest.approx(x[:, 0].std().item(), rel=1e-5)
 
 
-# ---- augmentation --------------------------------------------------------------------------------------------------
+# ---- augmentation ----
 
 
 @given(crop=st.integers(0, 3), flip=st.booleans(), seed=st.integers(0, 10))

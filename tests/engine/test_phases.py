@@ -197,8 +197,10 @@ def test_arguments_of_lightning_that_work_against_the_engine_are_refused(key: st
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_epochs": 0}, {"lr": 0}, {"lr": float("nan")}, {"clip": -1}, {"optimizer": "lion"}, {"precision": "16-mixed"}, {"threads": 0},
-     {"patience": 0}, {"evaluate": "none"}, {"momentum": 1.0}, {"momentum": 0.9}, {"weight_decay": -1}, {"block": 0}],
+    [{"max_epochs": 0}, {"lr": 0}, {"lr": float("nan")}, {"clip": -1}, {"optimizer": "lion"},
+    {"precision": "16-mixed"}, {"threads": 0},
+     {"patience": 0}, {"evaluate": "none"}, {"momentum": 1.0}, {"momentum": 0.9}, {"weight_decay": -1},
+     {"block": 0}],
 )  # fmt: skip
 def test_values_outside_their_range_are_refused(options: dict) -> None:
     with pytest.raises(Refusal, match=rf"trainer\.{next(iter(options))}"):
@@ -240,7 +242,7 @@ def test_predictors_of_a_restored_learner_find_what_those_of_one_that_went_on_do
     assert restored.found == went_on.learner.found == (s.head, False)
 
 
-# ---- long work between phases ------------------------------------------------------------------------------------
+# ---- long work between phases ----
 
 
 class Searches(Finetune):

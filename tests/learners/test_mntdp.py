@@ -59,7 +59,7 @@ def after_first_task(network: str = "resnet", ways: int = 10, **options: Any) ->
     return learner, built
 
 
-# ---- candidates --------------------------------------------------------------------------------------------------
+# ---- candidates ----
 
 
 TRAINABLE = {
@@ -83,7 +83,8 @@ def test_candidates_re_use_ever_fewer_modules_and_train_the_rest() -> None:
 
 @pytest.mark.parametrize(
     ("network", "options", "count"),
-    [("resnet", {}, 8), ("resnet", {"modules": 6}, 7), ("resnet", {"modules": 10}, 11), ("resnet", {"modules": 3}, 4), ("alexnet", {}, 7), ("mlp", {}, 4)],
+    [("resnet", {}, 8), ("resnet", {"modules": 6}, 7), ("resnet", {"modules": 10}, 11),
+    ("resnet", {"modules": 3}, 4), ("alexnet", {}, 7), ("mlp", {}, 4)],
 )  # fmt: skip
 def test_there_is_one_candidate_more_than_modules(network: str, options: dict, count: int) -> None:
     learner, built = after_first_task(network, **options)
@@ -142,7 +143,7 @@ def test_new_modules_begin_alike_in_all_candidates_and_as_independents_do() -> N
             )
 
 
-# ---- memory, as published ------------------------------------------------------------------------------------------
+# ---- memory, as published ----
 
 
 SAVED = {0: 0, 1: 0.008, 2: 0.602, 3: 1.213, 4: 1.825, 5: 2.139, 6: 2.436, 7: 2.439}  # MB, by modules re-used
@@ -188,7 +189,7 @@ def test_a_trunk_with_a_head_a_task_needs_the_published_memory(
     assert round(published_memory(learner) / 1e6, 3) == megabytes
 
 
-# ---- learning ----------------------------------------------------------------------------------------------------
+# ---- learning ----
 
 
 def copied(seed: int = 0, n_train: int = 120, again: int = 40, **last: Any) -> Stream:
@@ -330,7 +331,8 @@ def test_new_heads_moving_trunk_keeps_the_running_statistics_of_the_first_task()
 def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The best is forged to lie in the middle of training; weights and statistics are those of that moment, and so are the logits."""
+    """The best is forged to lie in the middle of training; weights and statistics are those of that moment,
+    and so are the logits."""
     best, states, logits = 36, {}, {}
 
     class Watch(MNTDP):
@@ -426,7 +428,7 @@ def test_frozen_modules_stay_in_evaluation_mode_whoever_asks(run: toys.Learned) 
     assert not any(module.training for module in learner.library.modules_by_number.modules())
 
 
-# ---- the search ----------------------------------------------------------------------------------------------------
+# ---- the search ----
 
 
 def test_features_of_many_paths_call_each_module_once() -> None:
@@ -498,7 +500,7 @@ def test_without_validation_data_there_is_no_search() -> None:
         toys.learn(MNTDP(build=toys.builder(s), head=s.head), s, toys.training())
 
 
-# ---- costs and references --------------------------------------------------------------------------------------------
+# ---- costs and references ----
 
 
 def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
@@ -607,7 +609,8 @@ Example = tuple[int, int, int]  # two pixels and the class
 
 
 def scaling(first: Pair, second: Pair, head: Pair) -> by_hand.Net:
-    """A network of two pixels and four classes: layers that scale the pixels, and a head that adds them up."""
+    """A network of two pixels and four classes: layers that scale the pixels, and a head that adds them
+    up."""
     weights = torch.diag(torch.tensor(first)), torch.diag(torch.tensor(second)), torch.tensor([head] * 4)
     return [tensor.float() for weight in weights for tensor in (weight, torch.zeros(len(weight)))]
 

@@ -211,7 +211,8 @@ def test_functional_work_in_any_hook_is_counted_alone_and_in_shares(options: dic
 
 
 def test_what_is_shared_is_executed_as_long_as_somebody_needs_it() -> None:
-    """Two candidates, of which the first takes 10 mini-batches and shares 7 operations, the second 4 and shares 9."""
+    """Two candidates, of which the first takes 10 mini-batches and shares 7 operations, the second 4 and
+    shares 9."""
     counts = [{"batch": [10, 1, 7]}, {"batch": [4, 1, 9]}]
     assert alone(counts) == 10 * 8 + 4 * 10
     assert executed(counts) == 10 + 4 + 4 * 9 + 6 * 7

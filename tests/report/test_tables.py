@@ -49,7 +49,8 @@ def test_matrix_metrics_costs_and_place_are_shown(tmp_path: Path) -> None:
 def fake(folder: Path, tasks: int) -> Path:
     matrix = [[None] * tasks, *([[0.25] * tasks] * tasks)]
     results = {
-        "learner": "x", "seed": 0, "stream": {"name": "s", "tasks": [{}] * tasks}, "accuracy_matrix": matrix, "metrics": metrics_of(matrix),
+        "learner": "x", "seed": 0, "stream": {"name": "s", "tasks": [{}] * tasks}, "accuracy_matrix": matrix,
+        "metrics": metrics_of(matrix),
         "selected": [], "costs": [], "schema": 5,
     }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(results))

@@ -46,7 +46,8 @@ def test_a_name_that_nothing_reads_is_refused() -> None:
 
 
 class Tunes(Finetune):
-    """One's own, with keys that other classes declare otherwise; none of its own is annotated but ``rate``."""
+    """One's own, with keys that other classes declare otherwise; none of its own is annotated but
+    ``rate``."""
 
     tunes = ("prior", "start", "size", "rate")
 

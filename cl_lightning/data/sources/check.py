@@ -40,18 +40,21 @@ def summary(images: Images) -> str:
     spread = ", ".join(
         f"{int(counts[split].min())} to {int(counts[split].max())} {split}" for split in SPLITS
     )
-    return f"{totals} images of {len(images.classes)} classes, {'x'.join(map(str, images.shape))}; a class has {spread}"
+    shape = "x".join(map(str, images.shape))
+    return f"{totals} images of {len(images.classes)} classes, {shape}; a class has {spread}"
 
 
 def wrong_labels(images: Images) -> Iterator[str]:
     for split in SPLITS:
         labels = getattr(images, split).y
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(images.classes):
-            yield f"{split} labels go from {int(labels.min())} to {int(labels.max())}, but there are classes 0 to {len(images.classes) - 1}"
+            first, last, classes = int(labels.min()), int(labels.max()), len(images.classes)
+            yield f"{split} labels go from {first} to {last}, but there are classes 0 to {classes - 1}"
             continue
         missing = (labels.bincount(minlength=len(images.classes)) == 0).nonzero()[:, 0].tolist()
         if missing:
-            yield f"no {split} images of {', '.join(images.classes[number] for number in missing[:5])}{', ...' * (len(missing) > 5)}"
+            names = ", ".join(images.classes[number] for number in missing[:5])
+            yield f"no {split} images of {names}{', ...' * (len(missing) > 5)}"
 
 
 def expected_exactly(source: Any) -> bool:
@@ -73,4 +76,5 @@ def copies(images: Images) -> str:
         for pool in (images.train, images.test)
     )
     known = set(train)
-    return f"{sum(image in known for image in test)} test images are also in train, {len(train) - len(known)} train images are copies"
+    both, twice = sum(image in known for image in test), len(train) - len(known)
+    return f"{both} test images are also in train, {twice} train images are copies"

@@ -37,7 +37,8 @@ class Sizes:
     balanced: bool = False  # as many of each class
     on_shortage: Shortage = "error"  # shrink: take what there is, and say so in the results
     held_out: int | None = (
-        # Images a class that only validation draws from, the same for all tasks and seeds; None: no such pool.
+        # Images a class that only validation draws from, the same for all tasks and seeds; None: no such
+        # pool.
         None
     )
     test_per_class: int | None = None  # at most so many, where n_test is None
