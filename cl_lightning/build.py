@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.checking import check, resolve_target
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import settled
+from cl_lightning.identity import effective_settings
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -92,7 +92,7 @@ def learner_of(cfg: DictConfig) -> partial:
             f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from "
             "cl_lightning.learners.Learner."
         )
-    grid = settled(cfg)["selection"]["grid"]
+    grid = effective_settings(cfg)["selection"]["grid"]
     check_grid(grid, make.func)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")

@@ -30,7 +30,7 @@ from cl_lightning.reference import reference
 from cl_lightning.report.figures import draw
 from cl_lightning.report.results import Results, finished_results, write_results
 from cl_lightning.report.tables import show
-from cl_lightning.resume import NO_VALIDATION, begin, check_run, refuse_to_choose, restore, steps_until
+from cl_lightning.resume import NO_VALIDATION, check_run, open_store, refuse_to_choose, restore, steps_until
 from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep
 from cl_lightning.store.folder import discard, held, is_writable, keep_newest, row_key, task_key
@@ -80,19 +80,19 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
     learner = build_learner(cfg, stream)
     check_run(cfg, stream, settings, learner, grants)
     constants, callbacks = unsaved(learner), build_callbacks(cfg)  # constants are made again at a restart
-    store, learned = begin(cfg, folder, stream, learner, command)
+    store, learned = open_store(cfg, folder, stream, learner, command)
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
 
-    def tell(hook: str, *arguments: Any) -> None:
+    def notify(hook: str, *arguments: Any) -> None:
         for callback in callbacks:
             with running(callback, hook, arguments):
                 getattr(callback, hook, lambda *_: None)(*arguments)
 
     def probe(copied: Learner, task: Task, step: int) -> list[float | None]:
         row = evaluator.probe(copied, task.index + 1)
-        tell("on_probe", copied, task, step, row)
+        notify("on_probe", copied, task, step, row)
         return row
 
     with opened_loggers(cfg.logger, folder, cfg) as loggers:
@@ -102,13 +102,13 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
         def measured(learned: int) -> RowRecord:
             termination.exit_if_requested()
             began = perf_counter()
-            predictors = phases.predictors(learner, learned, stream.closed(max(learned - 1, 0)))
+            predictors = phases.predictors(learner, learned, stream.task_without_data(max(learned - 1, 0)))
             rows = evaluator.measure(predictors, learned)
             work, seconds = phases.settle(), perf_counter() - began
             record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
             for logger in loggers:
                 logger.log_metrics(test_metrics(record), step=phases.step)
-            tell("on_evaluated", learner, learned, record.first)
+            notify("on_evaluated", learner, learned, record.first)
             return record
 
         def measure(learned: int) -> None:
@@ -117,14 +117,14 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
                 if learned < len(stream):  # the last predictors are looked at again, on validation data
                     store.drop("work")
 
-        tell("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
+        notify("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
         try:
             measure(learned)
             for index in range(learned, len(stream)):
                 with data.open(index, past=learner.needs.past_data, to=learner) as task:
-                    tell("on_task_start", learner, task)
+                    notify("on_task_start", learner, task)
                     phases.learn(learner, task)
-                    tell("on_task_end", learner, task)
+                    notify("on_task_end", learner, task)
                     seen = witnessed(learner, task, constants)
                 with phases.work.costs.timed("checkpoint"):
                     saved = store.save_tensors(
@@ -152,7 +152,7 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
                 )
                 store.drop("work")
         finally:
-            tell("on_stream_end")
+            notify("on_stream_end")
     return write_results(store)
 
 
@@ -166,5 +166,5 @@ def test_metrics(record: RowRecord) -> dict[str, float]:
 
 def validated(phases: Phases, learner: Learner, stream: Stream, evaluator: Evaluator) -> ValidationRecord:
     """The last look at the learner: what a search over whole streams may choose by."""
-    predictors = phases.predictors(learner, len(stream), stream.closed(len(stream) - 1))
+    predictors = phases.predictors(learner, len(stream), stream.task_without_data(len(stream) - 1))
     return ValidationRecord(evaluator.validate(next(iter(predictors.values()))))

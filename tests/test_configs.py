@@ -280,4 +280,4 @@ def test_every_data_set_can_be_split_permuted_and_learned_in_two_tasks(source: s
             configure("stream=two_tasks", f"stream.kind={kind}", "stream.class_order=frequency", *some)
         )
         assert [len(s.task(index).train) for index in range(2)] == [30, 30]
-        assert (len(s), s.head.outputs) == (2, 10)
+        assert (len(s), s.head.num_outputs) == (2, 10)

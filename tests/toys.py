@@ -114,7 +114,7 @@ def learn(
             engine.learn(learner, task)
         phases += engine.work.phases
         engine.work.phases = []
-        predictors = engine.predictors(learner, index + 1, s.closed(index))
+        predictors = engine.predictors(learner, index + 1, s.task_without_data(index))
         phases += engine.work.phases
         engine.work.phases = []
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))

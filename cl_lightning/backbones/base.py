@@ -36,7 +36,7 @@ class Backbone(nn.Module):
         channels_last: bool = False,
     ) -> None:
         super().__init__()
-        self.trunk, self.head, self.starts = Stage(OrderedDict(trunk)), head, tuple(starts)
+        self.trunk, self.head, self.starts = PathModule(OrderedDict(trunk)), head, tuple(starts)
         self.needs_task = any(isinstance(module, ByTask) for module in self.modules())
         initialise(self, initialiser)
         for kernel in (
@@ -51,7 +51,7 @@ class Backbone(nn.Module):
         """What the head gets: (n, features)."""
         return self.trunk(x, task)
 
-    def stages(self) -> OrderedDict[str, Stage]:
+    def path_modules(self) -> OrderedDict[str, PathModule]:
         """The network's own modules (no copies) in their order, the head last. One called after the other,
         they are ``forward``.
 
@@ -62,10 +62,12 @@ class Backbone(nn.Module):
         names = list(parts)
         bounds = [0, *(names.index(start) for start in self.starts[1:]), len(names)]
         slices = (islice(parts.items(), first, last) for first, last in pairwise(bounds))
-        return OrderedDict((name, Stage(OrderedDict(of_one))) for name, of_one in zip(self.starts, slices))
+        return OrderedDict(
+            (name, PathModule(OrderedDict(of_one))) for name, of_one in zip(self.starts, slices)
+        )
 
 
-class Stage(nn.Sequential):
+class PathModule(nn.Sequential):
     """Modules one after the other. Those with a layer a task get the task's number, too."""
 
     def forward(self, h: torch.Tensor, task: torch.Tensor | int | None = None) -> torch.Tensor:
@@ -113,13 +115,13 @@ class TaskHeads(ByTask):
 
     def __init__(self, features: int, head: Head) -> None:
         super().__init__([nn.Linear(features, len(own)) for own in head.owned], "heads")
-        self.owned, self.outputs = head.owned, head.outputs
+        self.owned, self.num_outputs = head.owned, head.num_outputs
 
     def one(self, h: torch.Tensor, task: int) -> torch.Tensor:
         own, narrow = self.owned[task], self.layers[task](h)
-        if own == tuple(range(self.outputs)):
+        if own == tuple(range(self.num_outputs)):
             return narrow
-        wide = narrow.new_full((len(h), self.outputs), -torch.inf)
+        wide = narrow.new_full((len(h), self.num_outputs), -torch.inf)
         return wide.index_copy(1, torch.tensor(own, device=h.device), narrow)
 
 
@@ -135,7 +137,7 @@ def output_layer(features: int, head: Head, heads: Layers) -> nn.Module:
             f"stream.head={head.mode} has them in it. "
             "Use stream.head=multi_train_test, or backbone.heads=shared."
         )
-    return nn.Linear(features, head.outputs) if heads == "shared" else TaskHeads(features, head)
+    return nn.Linear(features, head.num_outputs) if heads == "shared" else TaskHeads(features, head)
 
 
 def divided(sizes: Sequence[int], tasks: int, key: str = "") -> list[int]:

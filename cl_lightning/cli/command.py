@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning import termination
-from cl_lightning.cli.sentences import explained, sentence
+from cl_lightning.cli.sentences import from_hydra, sentence
 from cl_lightning.cli.sweeps import Job, failures, own_command, told
 from cl_lightning.config import conf_dir
 from cl_lightning.errors import Refusal
@@ -37,7 +37,7 @@ def run_config(cfg: DictConfig) -> float | None:
         termination.exit_if_requested()  # what was interrupted may fail in any way
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
-        said = sentence(explained(error) if isinstance(error, OmegaConfBaseException) else error)
+        said = sentence(from_hydra(error) if isinstance(error, OmegaConfBaseException) else error)
         print(said, file=sys.stderr)
         if in_a_sweep():
             raise Refusal(said) from None
@@ -87,7 +87,7 @@ def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
         if with_traceback:
             traceback.print_exc()
         print(
-            sentence(error if jobs else explained(error)), file=sys.stderr
+            sentence(error if jobs else from_hydra(error)), file=sys.stderr
         )  # no job: Hydra could not make a configuration
         return 2
     return 0

@@ -34,7 +34,7 @@ def sentence(error: BaseException) -> str:
     return "\n".join(text.splitlines()[:LINES])
 
 
-def explained(error: Exception) -> Exception:
+def from_hydra(error: Exception) -> Exception:
     """Hydra's errors in words that say what to do."""
     words = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:

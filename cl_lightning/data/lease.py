@@ -110,10 +110,11 @@ def unsaved(learner: Any) -> dict[str, tuple[int, int]]:
 
 def check_saved(learner: object, at_start: dict[str, tuple[int, int]]) -> None:
     """At a task's boundary: refuse a learner that keeps tensors where a restart would not find them."""
-    lost = sorted(name for name, what in unsaved(learner).items() if at_start.get(name) != what)
-    if lost:
+    unsaved_names = sorted(name for name, what in unsaved(learner).items() if at_start.get(name) != what)
+    if unsaved_names:
         raise ProtocolError(
-            f"{type(learner).__name__} keeps a tensor in {', '.join(lost)}, which no checkpoint holds: "
+            f"{type(learner).__name__} keeps a tensor in {', '.join(unsaved_names)}, "
+            "which no checkpoint holds: "
             "after a restart it would be gone.",
             "Keep it in self.memory, where it is saved and counted, or set it to None in on_task_end.",
         )

@@ -130,7 +130,7 @@ class PhaseRun:
             "active": list(self.active),
             "standings": [{**vars(standing)} for standing in self.standings],
             "snapshots": self.snapshots,
-            "costs": self.costs.plain(),
+            "costs": self.costs.to_dict(),
             "meter": self.meter.state(),
         }
 

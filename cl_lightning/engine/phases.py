@@ -29,7 +29,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, check_plain
+from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, check_storable
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Flops
 from cl_lightning.protocol import ProtocolError, running, training
@@ -253,7 +253,7 @@ class Phases:
         s, key = self.settings, (learner.seed, place.draws, place.phase)
         split = task.train if phase.train is None else phase.train
         blocks = Blocks(
-            split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, most=s.max_steps
+            split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, max_steps=s.max_steps
         )
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
         run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
@@ -265,8 +265,9 @@ class Phases:
             start = InsideRecord(place, first, phase.name, [c.name for c in phase.candidates], 0)
             checkpoint = self.interrupted(learner, phase, start)
             if checkpoint is not None:
-                blocks.first, file = checkpoint
-                print(f"resumed at step {blocks.first} of {place.name}, phase {place.phase}", file=sys.stderr)
+                blocks.start_step, file = checkpoint
+                step = blocks.start_step
+                print(f"resumed at step {step} of {place.name}, phase {place.phase}", file=sys.stderr)
             self.data.prepare(blocks.split)
             with running(learner, "learn"):
                 self.data.replay(blocks, place.phase)
@@ -369,7 +370,7 @@ class Once:
             done = True
             with seeded(self.seed, self.place.name, "once", name), Flops() as counted:
                 value = work()
-            check_plain(value, f"what self.once({name!r}, ...) came to")
+            check_storable(value, f"what self.once({name!r}, ...) came to")
             return OnceRecord(name, counted.total), {"value": value}
 
         record = self.store.once(key, OnceRecord, do)

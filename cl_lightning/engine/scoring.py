@@ -58,7 +58,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     val, active = run.val, run.active
     assert val is not None
     right = {i: torch.zeros((), dtype=torch.int64, device=learner.device) for i in active}
-    lost = {i: right[i].clone() for i in active}
+    nan_counts = {i: right[i].clone() for i in active}
     scores = {}
     set_mode(run, training=False)
     with run.meter.counting("score"):
@@ -80,10 +80,10 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
                         logits = run.task.head.mask(logits, batch.task)
                     numbers = predicted(logits)
                     right[i] += (numbers == batch.y).sum()
-                    lost[i] += (numbers < 0).sum()
+                    nan_counts[i] += (numbers < 0).sum()
                     run.meter.note(i)
             scores = {i: right[i].item() / len(val) for i in active}
-            warn_of_nan(run, {i: int(count) for i, count in lost.items()})
+            warn_of_nan(run, {i: int(count) for i, count in nan_counts.items()})
     set_mode(run, training=True)
     return [scores[i] for i in active]
 
@@ -99,9 +99,9 @@ def finite(score: float, run: PhaseRun, i: int) -> float:
     )
 
 
-def warn_of_nan(run: PhaseRun, lost: dict[int, int]) -> None:
+def warn_of_nan(run: PhaseRun, nan_counts: dict[int, int]) -> None:
     """Say so once a candidate: scoring comes often."""
-    for i, count in lost.items():
+    for i, count in nan_counts.items():
         if count and i not in run.warned:
             run.warned.add(i)
             warnings.warn(

@@ -49,12 +49,12 @@ def linears(network: nn.Module) -> list[nn.Linear]:
     ):
         return []
     modules = (*network.trunk, network.head)
-    plain = all(
+    all_plain_layers = all(
         type(m) in (nn.Flatten, nn.Linear, nn.ReLU) and not m._forward_hooks and not m._forward_pre_hooks
         for m in modules
     )
     layers = [m for m in modules if isinstance(m, nn.Linear)]
-    return layers if plain and all(layer.bias is not None for layer in layers) else []
+    return layers if all_plain_layers and all(layer.bias is not None for layer in layers) else []
 
 
 class Stack:

@@ -184,7 +184,7 @@ def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -
         says = "says so" if setting.declares_past else "does not say so"
         return verdict(rule, False, f"breaks the rules and {says}: {lent}")
     replayed = sum(lesson.replayed for lesson in lessons)
-    if copies := stored(lessons):
+    if copies := stored_examples(lessons):
         return verdict(rule, False, f"{copies}; {replayed} examples were added to mini-batches")
     if replayed:
         return verdict(rule, None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}")
@@ -258,7 +258,7 @@ def past_lent(lessons: Sequence[Lesson]) -> str:
     return f"training data of {len(again)} past tasks were lent again" if again else ""
 
 
-def stored(lessons: Sequence[Lesson]) -> str:
+def stored_examples(lessons: Sequence[Lesson]) -> str:
     copies = [count for lesson in lessons for count in lesson.copies.values()]
     where = sorted({name for lesson in lessons for name in lesson.copies})
     return (

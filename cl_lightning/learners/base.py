@@ -117,9 +117,11 @@ class Learner(pl.LightningModule):
     """
 
     needs = Needs()
-    tunes: tuple[str, ...] = ()  # hyper-parameters of its own that a grid may name, besides the optimizer's
+    # Hyper-parameters of its own that a grid may name, besides the optimizer's.
+    grid_keys: tuple[str, ...] = ()
     # True: predictions for a task never change once it is learned; checked at the end, and saves time.
     frozen_predictions = False
+    tunes: tuple[str, ...] = ()
     automatic_optimization = False
 
     def __init__(
@@ -220,6 +222,7 @@ class Learner(pl.LightningModule):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.tunes = cls.grid_keys  # as selection/grid.py still calls it
         for name in FINAL:
             if getattr(cls, name) is not getattr(Learner, name):
                 raise Refusal(
@@ -262,7 +265,7 @@ class Learner(pl.LightningModule):
             self.phase_run.restore(checkpoint["phase_run"])
 
     def get_extra_state(self) -> dict:
-        check_plain(self.memory, "self.memory")
+        check_storable(self.memory, "self.memory")
         return {"memory": self.memory}
 
     def set_extra_state(self, state: dict) -> None:
@@ -297,19 +300,19 @@ def name_of(point: dict) -> str:
     return ",".join(f"{key}={value}" for key, value in point.items()) or "default"
 
 
-PLAIN = (str, int, float, bool, type(None), bytes, torch.dtype, torch.device, torch.Size)
+STORABLE = (str, int, float, bool, type(None), bytes, torch.dtype, torch.device, torch.Size)
 
 
-def check_plain(value: Any, name: str) -> None:
+def check_storable(value: Any, name: str) -> None:
     """Refuse what a checkpoint could not hold: it loads tensors and plain values alone."""
     if isinstance(value, dict):
         for key, part in value.items():
-            check_plain(key, f"a key of {name}")
-            check_plain(part, f"{name}[{key!r}]")
+            check_storable(key, f"a key of {name}")
+            check_storable(part, f"{name}[{key!r}]")
     elif type(value) in (list, tuple, set):
         for i, part in enumerate(value):
-            check_plain(part, f"{name}[{i}]")
-    elif not isinstance(value, torch.Tensor) and type(value) not in PLAIN:
+            check_storable(part, f"{name}[{i}]")
+    elif not isinstance(value, torch.Tensor) and type(value) not in STORABLE:
         raise Refusal(
             f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot "
             "hold. "

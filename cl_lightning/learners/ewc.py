@@ -27,7 +27,7 @@ class EWC(Learner):
     data's loss alone.
     """
 
-    tunes = ("strength",)
+    grid_keys = ("strength",)
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class GEM(Learner):
     mini-batches of 10, 4 of its 256 memories are older examples than the last 256.
     """
 
-    tunes = ("margin",)
+    grid_keys = ("margin",)
     ridge = 1e-3  # added to the diagonal of GG'
 
     def __init__(

@@ -24,7 +24,7 @@ class Independent(Learner):
 
     needs = Needs(task_id_at_test=True)
     frozen_predictions = True
-    tunes = ("start",)
+    grid_keys = ("start",)
 
     def __init__(
         self, *, start: Literal["random", "clone"] = "random", split_width: bool = False, **base: Any

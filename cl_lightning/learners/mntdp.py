@@ -100,7 +100,7 @@ class MNTDP(Learner):
         for prefix in sorted(prefixes, key=lambda prefix: (-len(prefix), prefix)):
             whole = len(prefix) == len(fresh)
             if whole and not (
-                self.allow_head_reuse and self.library.ways(prefix) == len(task.head.owned[task.index])
+                self.allow_head_reuse and self.library.num_outputs(prefix) == len(task.head.owned[task.index])
             ):
                 continue
             alone = sum(len(other) == len(prefix) for other in prefixes) == 1
@@ -115,14 +115,14 @@ class MNTDP(Learner):
         return found
 
     def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
-        return list(own_network(self, task, len(own)).stages().values())
+        return list(own_network(self, task, len(own)).path_modules().values())
 
-    def new_module(self, depth: int, ways: int) -> nn.Module:
-        return self.new_modules(0, range(ways))[depth]
+    def new_module(self, depth: int, num_outputs: int) -> nn.Module:
+        return self.new_modules(0, range(num_outputs))[depth]
 
     def adopt(self, c: Candidate, task: Task) -> None:
         new: Any = c.network
-        self.library.add(prefix_of(c), new.stages, ways=len(task.head.owned[task.index]))
+        self.library.add(prefix_of(c), new.own, num_outputs=len(task.head.owned[task.index]))
 
     # ---- candidates in training: what they re-use is computed once ----
 
@@ -150,9 +150,9 @@ class MNTDP(Learner):
             some_of_each_class(split, self.searched, rng(self.seed, "search", task.index))
             for split in (task.train, task.val)
         )
-        known, asked = (self.search_features(split, trunks) for split in (train, val))
+        known, queries = (self.search_features(split, trunks) for split in (train, val))
         by_trunk = {
-            trunk: vote_accuracy(known[trunk], train.y, asked[trunk], val.y, self.neighbours)
+            trunk: vote_accuracy(known[trunk], train.y, queries[trunk], val.y, self.neighbours)
             for trunk in trunks
         }
         return [by_trunk[tuple(path[:-1])] for path in self.library.paths]

@@ -106,7 +106,7 @@ class Costs:
         for part, value in seconds.items():
             self.spend(part, value)
 
-    def plain(self) -> dict:
+    def to_dict(self) -> dict:
         return asdict(self)
 
     @contextmanager

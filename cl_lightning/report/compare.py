@@ -67,7 +67,7 @@ class Group:
         default_factory=dict
     )  # with the seeds that it ran, where runs tell it
 
-    def shown(self, column: str) -> str:
+    def label(self, column: str) -> str:
         values = self.values.get(column)
         if not values:
             return "-"
@@ -311,7 +311,7 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
         ]
         for column in measures:
             row += [
-                group.shown(column),
+                group.label(column),
                 *([f"{of_paper[column]:g}" if column in of_paper else ""] if column in beside else []),
             ]
         rows.append([*row, str(len(group.seeds))])

@@ -46,7 +46,7 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
         for column in ("task", "just learned", "at the end"):
             table.add_column(column, justify="right")
         for j in range(tasks):
-            table.add_row(str(j), number(matrix[j + 1][j]), number(matrix[-1][j]))
+            table.add_row(str(j), three_digits(matrix[j + 1][j]), three_digits(matrix[-1][j]))
         return table
     table = Table(title="Test accuracy on task (columns) after learning tasks (rows)", title_justify="left")
     table.add_column("learned", justify="right")
@@ -54,7 +54,7 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
         table.add_column(str(j), justify="right", no_wrap=True)
     for learned, row in enumerate(matrix):
         cells = [
-            f"[bold]{number(value)}[/bold]" if j == learned - 1 else number(value)
+            f"[bold]{three_digits(value)}[/bold]" if j == learned - 1 else three_digits(value)
             for j, value in enumerate(row)
         ]
         table.add_row("none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells)
@@ -96,7 +96,9 @@ def cost_table(results: Mapping[str, Any]) -> Table:
     columns: dict[str, Callable[[dict, list[dict]], str]] = {
         "task": lambda cost, chosen: str(cost["task"]),
         "chosen": lines(lambda s: s["candidate"]),
-        "val": lines(lambda s: f"score {number(s['score'])}" if "score" in s else number(s["val_accuracy"])),
+        "val": lines(
+            lambda s: f"score {three_digits(s['score'])}" if "score" in s else three_digits(s["val_accuracy"])
+        ),
         "steps": lines(lambda s: str(s["steps"])),
         "to best": lines(lambda s: str(s["steps_to_best"])),
         "held": lambda cost, chosen: scaled(sum(cost["held"].values()), "B"),
@@ -155,7 +157,7 @@ def card_table(card: list[dict[str, str]]) -> Table:
     return table
 
 
-def number(value: float | None) -> str:
+def three_digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 

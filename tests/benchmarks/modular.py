@@ -93,8 +93,8 @@ def bare_paths(width: int, grid: list[dict], steps: int, batch_size: int = 64) -
 
 
 def bare_path(width: int, reused: int) -> tuple[nn.Module, list[nn.Parameter]]:
-    stages: Any = list(ResNet(SHAPE, HEAD, width=width).stages().values())
-    for stage in stages[:reused]:
-        stage.requires_grad_(False).eval()
-    path = nn.Sequential(*stages)
+    path_modules: Any = list(ResNet(SHAPE, HEAD, width=width).path_modules().values())
+    for module in path_modules[:reused]:
+        module.requires_grad_(False).eval()
+    path = nn.Sequential(*path_modules)
     return path, [p for p in path.parameters() if p.requires_grad]

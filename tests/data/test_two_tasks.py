@@ -44,7 +44,7 @@ def test_classes_are_parted_as_printed(kind: str) -> None:
         set(s.task(i).train.y.tolist()) for i in range(2)
     ]
     assert sorted(torch.cat([s.recipe(i).train for i in range(2)]).tolist()) == list(range(400))
-    assert (s.head.mode, s.head.outputs) == ("single", 10)
+    assert (s.head.mode, s.head.num_outputs) == ("single", 10)
 
 
 def test_all_ten_classes_come_twice_and_only_the_second_time_permuted() -> None:

@@ -205,7 +205,7 @@ def evaluator_of(s: Stream, **settings: object) -> Evaluator:
 def val_labels(s: Stream, task: int) -> list[int]:
     """Output numbers of a task's validation examples, read off its recipe."""
     recipe = s.recipe(task)
-    return recipe.outputs[s.images(recipe).train.y[recipe.val]].tolist()
+    return recipe.label_of_class[s.images(recipe).train.y[recipe.val]].tolist()
 
 
 @pytest.mark.parametrize(

@@ -344,7 +344,7 @@ def test_three_tasks_are_learned_as_by_hand(penalty: str, masked: bool) -> None:
     s, strength, gamma = by_hand.pairs() if masked else toys.stream(tasks=3), 30.0, 0.5
     options = {"penalty": penalty, "strength": strength, "gamma": gamma}
     learner = by_hand.learned(EWC(build=builder(s), head=s.head, seed=by_hand.SEED, **options), s)
-    net = by_hand.fresh(0, (36, 16, 16, s.head.outputs))
+    net = by_hand.fresh(0, (36, 16, 16, s.head.num_outputs))
     centres: list[torch.Tensor] = []
     fishers: list[torch.Tensor] = []
 

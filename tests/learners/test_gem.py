@@ -414,7 +414,7 @@ def test_gem_learns_three_tasks_as_by_hand(margin: float, masked: bool) -> None:
     learner = by_hand.learned(
         GEM(build=builder(s), head=s.head, seed=by_hand.SEED, memories=20, margin=margin), s
     )
-    net = by_hand.fresh(0, (36, 16, 16, s.head.outputs))
+    net = by_hand.fresh(0, (36, 16, 16, s.head.num_outputs))
     memories: list[tuple] = []
     cosines = []
     for index in range(3):

@@ -42,16 +42,18 @@ NETWORKS: dict[str, Any] = {
 }
 
 
-def tasks(n: int, ways: int = 10) -> list[Task]:
+def tasks(n: int, num_outputs: int = 10) -> list[Task]:
     """Without examples: enough to propose candidates."""
-    head = Head("domain", ways, (tuple(range(ways)),) * n)
+    head = Head("domain", num_outputs, (tuple(range(num_outputs)),) * n)
     nothing = Split(torch.empty(0, 1), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
-    return [Task(i, n, "", tuple(map(str, range(ways))), head, nothing) for i in range(n)]
+    return [Task(i, n, "", tuple(map(str, range(num_outputs))), head, nothing) for i in range(n)]
 
 
-def after_first_task(network: str = "resnet", ways: int = 10, **options: Any) -> tuple[MNTDP, list[Task]]:
+def after_first_task(
+    network: str = "resnet", num_outputs: int = 10, **options: Any
+) -> tuple[MNTDP, list[Task]]:
     built, backbone = (
-        tasks(3, ways),
+        tasks(3, num_outputs),
         NETWORKS[network](**{k: options.pop(k) for k in ("modules",) if k in options}),
     )
     learner = MNTDP(build=backbone, head=built[0].head, **options)
@@ -101,8 +103,8 @@ def test_the_grid_multiplies_all_but_pure_re_use() -> None:
 
 
 def test_an_old_head_is_re_used_only_where_the_numbers_of_classes_match() -> None:
-    learner, _ = after_first_task(ways=10)
-    assert [len(c.network.prefix) for c in learner.paths_from([0], tasks(3, ways=5)[1])] == [
+    learner, _ = after_first_task(num_outputs=10)
+    assert [len(c.network.prefix) for c in learner.paths_from([0], tasks(3, num_outputs=5)[1])] == [
         6,
         5,
         4,
@@ -136,8 +138,8 @@ def test_new_modules_begin_alike_in_all_candidates_and_as_independents_do() -> N
     found = learner.paths_from([0], built[1])
     fresh = Independent(build=learner.build, head=learner.head).new_network(1)
     for c in found:
-        whole = list(fresh.stages().values())[len(c.network.prefix) :]
-        for mine, its in zip(c.network.stages, whole):
+        whole = list(fresh.path_modules().values())[len(c.network.prefix) :]
+        for mine, its in zip(c.network.own, whole):
             assert all(
                 torch.equal(a, b) for a, b in zip(mine.state_dict().values(), its.state_dict().values())
             )
@@ -169,20 +171,23 @@ def test_a_task_adds_what_it_does_not_re_use(reused: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "ways", "megabytes"), [(6, 10, 14.631), (5, 10, 12.193), (10, 10, 24.385), (100, 5, 243.722)]
+    ("count", "num_outputs", "megabytes"),
+    [(6, 10, 14.631), (5, 10, 12.193), (10, 10, 24.385), (100, 5, 243.722)],
 )
-def test_independent_networks_need_the_published_memory(count: int, ways: int, megabytes: float) -> None:
-    head = tasks(1, ways)[0].head
+def test_independent_networks_need_the_published_memory(
+    count: int, num_outputs: int, megabytes: float
+) -> None:
+    head = tasks(1, num_outputs)[0].head
     assert round(count * published_memory(ResNet((3, 32, 32), head)) / 1e6, 3) == megabytes
 
 
 @pytest.mark.parametrize(
-    ("count", "ways", "megabytes"), [(6, 10, 2.452), (5, 10, 2.449), (10, 10, 2.462), (100, 5, 2.566)]
+    ("count", "num_outputs", "megabytes"), [(6, 10, 2.452), (5, 10, 2.449), (10, 10, 2.462), (100, 5, 2.566)]
 )
 def test_a_trunk_with_a_head_a_task_needs_the_published_memory(
-    count: int, ways: int, megabytes: float
+    count: int, num_outputs: int, megabytes: float
 ) -> None:
-    built = tasks(count, ways)
+    built = tasks(count, num_outputs)
     learner = NewHead(build=partial(ResNet, input_shape=(3, 32, 32)), head=built[0].head)
     for task in built:
         learner.adopt(learner.candidates(task)[0], task)
@@ -622,7 +627,7 @@ def examples(rows: list[Example]) -> Split:
 
 def scores(nets: list[by_hand.Net], train: list[Example], val: list[Example], **options: Any) -> list[float]:
     """What the search finds for past tasks that ended with these weights."""
-    built = tasks(len(nets) + 1, ways=4)
+    built = tasks(len(nets) + 1, num_outputs=4)
     learner = MNTDP(build=partial(MLP, input_shape=(1, 1, 2), sizes=(2, 2)), head=built[0].head, **options)
     for task, net in zip(built, nets):
         c = learner.paths_from([], task)[0]

@@ -140,12 +140,12 @@ class Looking(Finetune):
 
 def test_the_learners_own_passes_are_counted() -> None:
     s = toys.stream(tasks=1, n_val=0)
-    plain, looking = (
+    once, looking = (
         learn(cls(build=builder(s), head=s.head, seed=0), s).engine.settle().costs
         for cls in (Finetune, Looking)
     )
     forward = 2 * (36 * 16 + 16 * 16 + 16 * 4)
-    assert looking.flops - plain.flops == 60 * forward
+    assert looking.flops - once.flops == 60 * forward
 
 
 def test_costs_add_up_by_part() -> None:
@@ -154,7 +154,7 @@ def test_costs_add_up_by_part() -> None:
     costs.add(flops=1, flops_executed=1, examples=10, seconds={"train": 0.5, "score": 2.0})
     assert costs == Costs(flops=6, flops_executed=4, examples=10, seconds={"train": 1.5, "score": 2.0})
     again = Costs()
-    again.add(**costs.plain())
+    again.add(**costs.to_dict())
     assert again == costs
 
 

@@ -87,7 +87,7 @@ class Images:
         """(classes,) Training images of each class."""
         return torch.tensor([len(self.train.by_class.get(c, ())) for c in range(len(self.classes))])
 
-    def only(self, classes: Sequence[int]) -> Images:
+    def subset(self, classes: Sequence[int]) -> Images:
         """Some of the classes, numbered by their place in the list. Pixels are shared, not copied."""
         if list(classes) == list(range(len(self.classes))):
             return self
@@ -103,14 +103,14 @@ class Images:
             digest=digest,
         )
 
-    def number(self, name: str | int) -> int:
+    def class_index(self, name: str | int) -> int:
         """The number of a class by its name; of a stand-in, by the name of the class in its place in the
         source asked for."""
         names = self.substitute.classes if self.substitute and self.substitute.classes else self.classes
-        number = names.index(name) if name in names else name
-        if isinstance(number, int) and 0 <= number < len(self.classes):
-            return number
-        if number != name:
+        index = names.index(name) if name in names else name
+        if isinstance(index, int) and 0 <= index < len(self.classes):
+            return index
+        if index != name:
             raise Refusal(
                 f"{self.source} stands in for {self.name} with {len(self.classes)} classes: there is none "
                 f"for {name!r}."
@@ -131,7 +131,7 @@ class Substitute:
 
 def open_images(name: str, source: Source, cache: str | Path) -> Images:
     """The images of ``source``, decoded now if they never were."""
-    folder = entry(name, source, cache)
+    folder = cache_folder(name, source, cache)
     if not is_complete(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
@@ -148,7 +148,7 @@ def open_images(name: str, source: Source, cache: str | Path) -> Images:
     return Images(name, tuple(meta["classes"]), pools["train"], pools["test"], meta["digest"])
 
 
-def entry(name: str, source: Source, cache: str | Path) -> Path:
+def cache_folder(name: str, source: Source, cache: str | Path) -> Path:
     """The folder in which the decoded images of ``source`` lie, or will."""
     identity = json.dumps(identity_of(source), sort_keys=True)
     return Path(cache).expanduser() / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from cl_lightning.data.sources.cache import SPLITS, Images, damage, entry, is_complete, open_images
+from cl_lightning.data.sources.cache import SPLITS, Images, cache_folder, damage, is_complete, open_images
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Findings:
 
 def check_source(name: str, source: Any, cache: str | Path) -> Findings:
     """Open a source, decoding it where it never was, and look at everything."""
-    folder = entry(name, source, cache)
+    folder = cache_folder(name, source, cache)
     broken = damage(folder) if is_complete(folder) else None
     if broken:
         return Findings([f"{folder} is damaged: {broken}. Delete it, and it is made again."], [])
@@ -31,7 +31,7 @@ def check_source(name: str, source: Any, cache: str | Path) -> Findings:
         (wrong if expected_exactly(source) else notes).extend(
             other_count(source, split, len(getattr(images, split).y))
         )
-    return Findings(wrong, [*notes, copies(images)])
+    return Findings(wrong, [*notes, duplicates(images)])
 
 
 def summary(images: Images) -> str:
@@ -69,7 +69,7 @@ def other_count(source: Any, split: str, count: int) -> Iterator[str]:
         yield f"{count} {split} images; a set of this name should have {expected}"
 
 
-def copies(images: Images) -> str:
+def duplicates(images: Images) -> str:
     """Exact copies, told as a number: many sets have some."""
     train, test = (
         [blake2b(image.data, digest_size=16).digest() for image in pool.x.numpy()]

@@ -229,7 +229,7 @@ class ParquetImages:
     def is_here(self) -> bool:
         return self.local is not None or self.class_folders is not None
 
-    def origin(self) -> str:
+    def location(self) -> str:
         if self.is_here():
             return str(self.place)
         return (

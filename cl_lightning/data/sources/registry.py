@@ -52,11 +52,12 @@ class Sources(Mapping[str, Images]):
         return self._open[name]
 
     def stand_in(self, images: Images, name: str, other: str) -> Images:
-        asked = self.known.get(name) or ()
-        if asked and len(images.classes) > len(asked):
+        original_classes = self.known.get(name) or ()
+        if original_classes and len(images.classes) > len(original_classes):
             counts = images.counts().tolist()
-            images = images.only(sorted(sorted(range(len(counts)), key=lambda c: -counts[c])[: len(asked)]))
-        return replace(images, name=name, substitute=Substitute(other, asked))
+            largest = sorted(range(len(counts)), key=lambda c: -counts[c])
+            images = images.subset(sorted(largest[: len(original_classes)]))
+        return replace(images, name=name, substitute=Substitute(other, original_classes))
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self.known, **self.substitute})

@@ -41,7 +41,7 @@ def resemblance(stream: Stream) -> Resemblance | None:
     """Finetunes a small network with one output vector through the first tasks; looks at each before training
     on it."""
     with seeded("resemblance", "init"):
-        sizes = (math.prod(stream.shape), UNITS, UNITS, stream.head.outputs)
+        sizes = (math.prod(stream.shape), UNITS, UNITS, stream.head.num_outputs)
         layers = [layer for n, m in pairwise(sizes) for layer in (nn.Linear(n, m), nn.ReLU())]
         network = nn.Sequential(nn.Flatten(), *layers[:-1])
     best = None

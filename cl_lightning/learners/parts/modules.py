@@ -20,13 +20,13 @@ Prefix = tuple[int, ...]  # modules from the input on, by number
 class NewModules(nn.Module):
     """What a candidate trains: the modules behind a prefix of frozen ones."""
 
-    def __init__(self, prefix: Prefix, stages: Sequence[nn.Module]) -> None:
+    def __init__(self, prefix: Prefix, own: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.prefix, self.stages = prefix, nn.ModuleList(stages)
+        self.prefix, self.own = prefix, nn.ModuleList(own)
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
-        for stage in self.stages:
-            h = stage(h)
+        for module in self.own:
+            h = module(h)
         return h
 
 
@@ -37,23 +37,27 @@ class Trie(nn.Module):
     def __init__(self, make: Callable[[int, int], nn.Module]) -> None:
         """``make`` gives a module of a depth, with a number of outputs where it is or holds a head."""
         super().__init__()
-        self.modules_by_number = Built(lambda depth, ways: make(depth, ways).requires_grad_(False).eval())
+        self.modules_by_number = Built(
+            lambda depth, num_outputs: make(depth, num_outputs).requires_grad_(False).eval()
+        )
         self.paths: list[list[int]] = []  # by task
 
-    def add(self, prefix: Prefix, stages: Iterable[nn.Module], ways: int) -> None:
+    def add(self, prefix: Prefix, modules: Iterable[nn.Module], num_outputs: int) -> None:
         """A task's path: old modules, then new ones, which are frozen now."""
         path = list(prefix)
-        for stage in stages:
+        for module in modules:
             depth = len(path)
             path.append(len(self.modules_by_number))
-            self.modules_by_number.add(stage.requires_grad_(False).eval(), depth=depth, ways=ways)
+            self.modules_by_number.add(
+                module.requires_grad_(False).eval(), depth=depth, num_outputs=num_outputs
+            )
         self.paths.append(path)
 
     def train(self, mode: bool = True) -> Trie:
         return super().train(False)  # running statistics and dropout of frozen modules stay off, whoever asks
 
-    def ways(self, path: Sequence[int]) -> int:
-        return self.modules_by_number.how[path[-1]]["ways"]
+    def num_outputs(self, path: Sequence[int]) -> int:
+        return self.modules_by_number.how[path[-1]]["num_outputs"]
 
     def forward(self, x: torch.Tensor, path: Iterable[int]) -> torch.Tensor:
         for number in path:
@@ -89,17 +93,17 @@ class Trie(nn.Module):
         self.paths = state
 
 
-def own_network(learner: Learner, task: int, ways: int) -> Any:
+def own_network(learner: Learner, task: int, num_outputs: int) -> Any:
     """A new network with outputs for one task alone, whatever the stream's head and ``backbone.heads``
     are."""
     shared = {"heads": "shared"} if "heads" in inspect.signature(learner.build).parameters else {}
-    return learner.fresh(task, head=Head("domain", ways, (tuple(range(ways)),)), **shared)
+    return learner.fresh(task, head=Head("domain", num_outputs, (tuple(range(num_outputs)),)), **shared)
 
 
 def widened(narrow: torch.Tensor, head: Head, task: int) -> torch.Tensor:
     """A task's own logits among those of the whole stream: -inf for all others."""
-    if (own := head.owned[task]) == tuple(range(head.outputs)):
+    if (own := head.owned[task]) == tuple(range(head.num_outputs)):
         return narrow
-    return narrow.new_full((len(narrow), head.outputs), -torch.inf).index_copy(
+    return narrow.new_full((len(narrow), head.num_outputs), -torch.inf).index_copy(
         1, torch.tensor(own, device=narrow.device), narrow
     )

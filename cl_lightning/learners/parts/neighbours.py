@@ -8,7 +8,7 @@ from cl_lightning.data.task import Split
 
 
 def vote_accuracy(
-    known: torch.Tensor, labels: torch.Tensor, asked: torch.Tensor, answers: torch.Tensor, k: int
+    known: torch.Tensor, labels: torch.Tensor, queries: torch.Tensor, predictions: torch.Tensor, k: int
 ) -> float:
     """Accuracy of the ``k`` nearest of ``known`` (n, features) for ``asked``; Euclidean, equal votes, ties to
     the smallest label.
@@ -18,13 +18,13 @@ def vote_accuracy(
     1.0
     """
     nearest = (
-        torch.cdist(asked, known, compute_mode="donot_use_mm_for_euclid_dist")
+        torch.cdist(queries, known, compute_mode="donot_use_mm_for_euclid_dist")
         .topk(min(k, len(known)), largest=False)
         .indices
     )
-    votes = torch.zeros(len(asked), int(labels.max()) + 1, device=asked.device)
+    votes = torch.zeros(len(queries), int(labels.max()) + 1, device=queries.device)
     votes.scatter_add_(1, labels[nearest], torch.ones_like(nearest, dtype=votes.dtype))
-    return (votes.argmax(1) == answers).double().mean().item()
+    return (votes.argmax(1) == predictions).double().mean().item()
 
 
 def some_of_each_class(split: Split, count: int, generator: torch.Generator) -> Split:
