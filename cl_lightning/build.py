@@ -1,4 +1,4 @@
-"""From configuration to objects: streams, learners, networks, callbacks."""
+"""Objects made from a configuration: streams, learners, networks, callbacks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def build_sources(cfg: DictConfig) -> Sources:
 
 
 def classes_of(source: DictConfig) -> tuple[str, ...] | None:
-    """Names of a source's classes, as far as they can be told without opening it."""
+    """Names of a source's classes, where they are known without opening it."""
     from hydra.utils import get_class
 
     named = source.get("classes")
@@ -115,7 +115,7 @@ def named_callbacks(cfg: DictConfig) -> list[str]:
 
 
 def build_callbacks(cfg: DictConfig) -> list:
-    """The user's, and what keeps him informed."""
+    """The user's callbacks, and the display of progress."""
     from cl_lightning.callbacks.progress import ProgressDisplay
 
     own = [

@@ -25,7 +25,7 @@ from cl_lightning.errors import Refusal, nearest
 
 @dataclass(frozen=True)
 class Fulfils(GroupedMetadata):
-    """In an annotation: a condition that pydantic's ``Field`` has no word for, and the words for it."""
+    """A condition in an annotation that pydantic's ``Field`` has no word for, and the words for it."""
 
     condition: Callable[[Any], bool]
     words: str

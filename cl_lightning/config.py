@@ -18,7 +18,7 @@ from cl_lightning.protocol import Grants
 
 
 def bf16_if_fast() -> str:
-    """The precision that is fastest on this CPU, as far as Linux tells."""
+    """The precision that is fastest on this CPU, as far as Linux says."""
     flags = Path("/proc/cpuinfo")
     return "bf16-mixed" if flags.is_file() and "avx512_bf16" in flags.read_text() else "32"
 
@@ -88,7 +88,7 @@ class Settings:
 
 def check_config(cfg: DictConfig) -> None:
     """Refuse keys that nothing reads and values that they cannot have, before anything is imported that takes
-    time.
+    long.
 
     What a learner, stream, backbone, data set or logger is given is checked when it is imported.
     """

@@ -30,10 +30,17 @@ from cl_lightning.reference import reference
 from cl_lightning.report.figures import draw
 from cl_lightning.report.results import Results, finished_results, write_results
 from cl_lightning.report.tables import show
-from cl_lightning.resume import NO_VALIDATION, check_run, open_store, refuse_to_choose, restore, steps_until
+from cl_lightning.resume import (
+    NO_VALIDATION,
+    begin_or_resume,
+    check_run,
+    refuse_to_choose,
+    restore,
+    steps_until,
+)
 from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep
-from cl_lightning.store.folder import discard, held, is_writable, keep_newest, row_key, task_key
+from cl_lightning.store.folder import discard, is_writable, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
 
 
@@ -42,15 +49,15 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
 
     check_config(cfg)
-    if said := taken_out(cfg.selection, cfg.trainer):
-        print(said, file=sys.stderr)
+    if note := taken_out(cfg.selection, cfg.trainer):
+        print(note, file=sys.stderr)
     check_targets(cfg)
     with termination.handled():
         stream = build_stream(cfg)
         folder = run_folder(cfg, stream)
         results = finished_results(folder) if cfg.resume is not False else None
         if results is None:
-            with held(folder):
+            with locked(folder):
                 if cfg.resume is False:
                     discard(folder)
                 results = finished_results(folder) or train(cfg, folder, stream, command)
@@ -64,10 +71,10 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
 
 
 def draw_missing(cfg: DictConfig, folder: Path, results: Results) -> None:
-    """The figures, where they are asked for and not there: of a run that was killed before, too. A folder
-    that cannot be written to is shown without."""
+    """Draw the figures where they are wanted and missing, as after a kill. A folder that cannot be written to
+    gets none."""
     if cfg.figures and not (folder / "figures").is_dir() and is_writable(folder):
-        with held(folder, wait=60):
+        with locked(folder, wait=60):
             if not (folder / "figures").is_dir():
                 draw(results, folder)
 
@@ -80,7 +87,7 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
     learner = build_learner(cfg, stream)
     check_run(cfg, stream, settings, learner, grants)
     constants, callbacks = unsaved(learner), build_callbacks(cfg)  # constants are made again at a restart
-    store, learned = open_store(cfg, folder, stream, learner, command)
+    store, learned = begin_or_resume(cfg, folder, stream, learner, command)
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
@@ -104,7 +111,7 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
             began = perf_counter()
             predictors = phases.predictors(learner, learned, stream.task_without_data(max(learned - 1, 0)))
             rows = evaluator.measure(predictors, learned)
-            work, seconds = phases.settle(), perf_counter() - began
+            work, seconds = phases.collect_work(), perf_counter() - began
             record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
             for logger in loggers:
                 logger.log_metrics(test_metrics(record), step=phases.step)
@@ -114,7 +121,7 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
         def measure(learned: int) -> None:
             if store.load(row_key(learned), RowRecord) is None:
                 store.save(row_key(learned), measured(learned))
-                if learned < len(stream):  # the last predictors are looked at again, on validation data
+                if learned < len(stream):  # the last predictors are also tested on validation data
                     store.drop("work")
 
         notify("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
@@ -143,7 +150,7 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
             )
             store.drop("work")
             if cfg.reference:
-                phases.settle()
+                phases.collect_work()
                 phases.step = steps_until(store, len(stream))
                 store.once(
                     "reference",
@@ -157,7 +164,7 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
 
 
 def test_metrics(record: RowRecord) -> dict[str, float]:
-    """For loggers."""
+    """What loggers get of a row of the accuracy matrix."""
     of_learned = [accuracy for accuracy in record.first[: record.learned] if accuracy is not None]
     mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
     tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(record.first) if accuracy is not None}
@@ -165,6 +172,7 @@ def test_metrics(record: RowRecord) -> dict[str, float]:
 
 
 def validated(phases: Phases, learner: Learner, stream: Stream, evaluator: Evaluator) -> ValidationRecord:
-    """The last look at the learner: what a search over whole streams may choose by."""
+    """Accuracies of the finished learner on validation data: what a search over whole streams may choose
+    by."""
     predictors = phases.predictors(learner, len(stream), stream.task_without_data(len(stream) - 1))
     return ValidationRecord(evaluator.validate(next(iter(predictors.values()))))

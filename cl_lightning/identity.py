@@ -74,8 +74,8 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
 
 
 def effective_settings(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration, resolved, with what is trained in the place of each null: the grid that is searched,
-    the trainer's own values."""
+    """The configuration, resolved, with the value that is really used in the place of each null: the grid
+    that is searched, the trainer's own values."""
     from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters
     from cl_lightning.selection.grid import searched
 
@@ -88,8 +88,8 @@ def effective_settings(cfg: DictConfig) -> dict[str, Any]:
 
 
 def used_data(settings: dict[str, Any]) -> dict[str, dict]:
-    """Of the data, what can change the stream: the sources that it names and what stands in for them, without
-    places and remarks."""
+    """The part of the data's configuration that can change the stream: the sources that it names and what
+    stands in for them, without places and remarks."""
     substitute = settings["data"].get("substitute") or {}
     known = {*settings["data"]["sources"], *substitute}
     named = sorted(

@@ -59,7 +59,7 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
         )
 
 
-def open_store(
+def begin_or_resume(
     cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]
 ) -> tuple[Store, int]:
     """The store of a new run, or that of an interrupted one of the same program; and how many tasks it

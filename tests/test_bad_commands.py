@@ -69,7 +69,7 @@ def check(arguments: list[str], code: int, said: str) -> None:
     if code == 2:
         lines = said.strip().splitlines()
         assert 1 <= len(lines) <= 5, f"{arguments}\n{said}"
-        assert "This comes from within" not in said, f"{arguments}\n{said}"
+        assert "This is an error in the program itself" not in said, f"{arguments}\n{said}"
 
 
 @pytest.mark.slow

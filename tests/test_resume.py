@@ -360,7 +360,7 @@ def exit_code(function: Callable[[], object]) -> int:
     return 0
 
 
-# ---- who holds it ----
+# ---- the lock ----
 
 
 def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> Non
     wait_for(folder_of(tmp_path, *LONG) / "rows" / "000.json", "crc")
     second = start(tmp_path, *LONG)
     assert second.wait(120) == 2
-    assert f"held by process {first.pid}" in second.stderr.read()
+    assert f"in use by process {first.pid}" in second.stderr.read()
     first.kill()
     first.wait()
 
@@ -549,7 +549,7 @@ def test_values_that_a_checkpoint_cannot_hold_are_refused_by_name_when_they_are_
 ) -> None:
     says = {
         "memory": r"self\.memory\['mean'\] is of type numpy\.float64",
-        "once": r"what self\.once\('mean', \.\.\.\) came to is of type",
+        "once": r"the result of self\.once\('mean', \.\.\.\) is of type",
     }
     with pytest.raises(Refusal, match=says[where]):
         run(tmp_path, *FRAGILE, f"learner._target_=tests.toys.Numpy{where.title()}")

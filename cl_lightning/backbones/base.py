@@ -21,8 +21,8 @@ class Backbone(nn.Module):
     """A network that is called with images and the task they belong to, and gives logits (n, outputs).
 
     ``task`` is one number for all images, one a row, or None. Only networks with a layer a task look at it.
-    ``starts`` names the parts with which a stage begins; parts before the first of them belong to the first
-    stage.
+    ``starts`` names the parts with which a module begins; parts before the first of them belong to the first
+    module.
     """
 
     needs_task = False  # whether forward looks at the task, at test too
@@ -55,8 +55,8 @@ class Backbone(nn.Module):
         """The network's own modules (no copies) in their order, the head last. One called after the other,
         they are ``forward``.
 
-        Each takes what any stage of the same name gives, so that paths may be built from the stages of
-        several networks (the modules of Veniat et al. 2021).
+        Each accepts what the module before it gives in any other such network, so that paths may be built
+        from the modules of several networks (as in Veniat et al. 2021).
         """
         parts = OrderedDict([*self.trunk.named_children(), ("head", self.head)])
         names = list(parts)
@@ -145,7 +145,7 @@ def divided(sizes: Sequence[int], tasks: int, key: str = "") -> list[int]:
     narrow = [size // tasks for size in sizes]
     if any(size < 1 for size in narrow):
         advice = (
-            f"Make them wider with backbone.{key}, or take fewer tasks."
+            f"Make them wider with backbone.{key}, or use fewer tasks."
             if key
             else "Take fewer tasks, or another backbone."
         )

@@ -37,10 +37,10 @@ def run_config(cfg: DictConfig) -> float | None:
         termination.exit_if_requested()  # what was interrupted may fail in any way
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
-        said = sentence(from_hydra(error) if isinstance(error, OmegaConfBaseException) else error)
-        print(said, file=sys.stderr)
+        message = sentence(from_hydra(error) if isinstance(error, OmegaConfBaseException) else error)
+        print(message, file=sys.stderr)
         if in_a_sweep():
-            raise Refusal(said) from None
+            raise Refusal(message) from None
         raise SystemExit(2) from None
 
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
-    """The exit code of Hydra's part, which tells of its jobs."""
+    """The exit code of Hydra's part, with a message where it was interrupted."""
     try:
         return exit_code(jobs, with_traceback)
     except SystemExit as end:
@@ -94,7 +94,7 @@ def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
 
 
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """In place of argparse's page of usage."""
+    """Raise a sentence in place of argparse's page of usage."""
     raise Refusal(
         f"The command line cannot be read: {message}\nArguments are group=choice or key=value; see --help."
     )

@@ -155,8 +155,8 @@ def show(names: list[str], overrides: list[str], out: Path | None) -> int:
 
 
 def show_several(names: list[str], cfg: DictConfig, out: Path) -> int:
-    """Of a set that is drawn on this machine a few images are, so that none of them waits for half a
-    million."""
+    """Only a few images of a set that is drawn on this machine are made, so that none of them waits for half
+    a million."""
     from cl_lightning.data.sources.cache import open_images
     from cl_lightning.data.sources.sheet import few_of, write_overview
     from cl_lightning.data.sources.synthetic.drawing import Drawn

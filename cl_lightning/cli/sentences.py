@@ -13,7 +13,7 @@ LINES = 5
 
 
 def sentence(error: BaseException) -> str:
-    """At most five lines for what went wrong."""
+    """What went wrong, in at most five lines."""
     if isinstance(error, Refusal):
         text = str(error)
     elif isinstance(error, OSError) and is_of_the_disk(error):
@@ -28,8 +28,9 @@ def sentence(error: BaseException) -> str:
         words = (str(error).strip() or "no message").splitlines()
         text = "\n".join([f"{type(error).__name__}: {words[0]}", *words[1:3]])
         text += (
-            "\nThis comes from within. debug.traceback=true shows where; what was computed is kept, and the "
-            "same command goes on."
+            "\nThis is an error in the program itself. debug.traceback=true shows where; what was computed "
+            "is "
+            "kept, and the same command goes on."
         )
     return "\n".join(text.splitlines()[:LINES])
 
@@ -55,7 +56,7 @@ def from_hydra(error: Exception) -> Exception:
         HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError,
     ):
         return Refusal(
-            f"The command line makes no configuration: {words[0]}\nArguments are group=choice or key=value; "
-            "see --help."
+            f"The command line cannot be turned into a configuration: {words[0]}\n"
+            "Arguments are group=choice or key=value; see --help."
         )
     return error

@@ -102,7 +102,7 @@ class StreamDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> Blocks:
         """The mini-batches of the phase that is being trained."""
         if self.blocks is None:
-            raise RuntimeError("no phase is being trained: set `blocks` to the mini-batches it takes")
+            raise RuntimeError("no phase is being trained: set `blocks` to its mini-batches")
         return self.blocks
 
     def on_after_batch_transfer(self, batch: Block, dataloader_idx: int) -> Block:

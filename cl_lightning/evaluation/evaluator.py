@@ -167,18 +167,18 @@ class Evaluator:
         return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))
 
     def predict(
-        self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, told: int | None
+        self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, task_id: int | None
     ) -> torch.Tensor:
         """Output numbers (n,) of one batch; ``task_of`` (n,) is for the evaluator's masks alone."""
         head = self.stream.head
         try:
             with running(tested, "forward"):
-                logits = tested(x.to(self.device), told)
+                logits = tested(x.to(self.device), task_id)
         except LearnerError as error:
             hint = (
                 "If it must be told the task of the images, declare so: needs = Needs(task_id_at_test=True)."
             )
-            raise LearnerError(f"{error}\n{hint}" if told is None else str(error)) from error.__cause__
+            raise LearnerError(f"{error}\n{hint}" if task_id is None else str(error)) from error.__cause__
         if logits.shape != (len(x), head.num_outputs):
             raise Refusal(
                 f"{type(tested).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} "

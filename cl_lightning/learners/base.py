@@ -79,7 +79,7 @@ class Phase:
 
 @dataclass
 class Outcome:
-    """What a phase came to: the winner, restored to its best weights."""
+    """The outcome of a phase: the winner, restored to its best weights."""
 
     candidate: Candidate
     score: (
@@ -96,7 +96,7 @@ class InTraining(Protocol):
     """A phase in training, as a learner knows it: the engine's ``PhaseRun``."""
 
     candidates: list[Candidate]
-    step: int  # mini-batches taken
+    step: int  # mini-batches trained on
 
     def train(self, learner: Learner, block: Any) -> None: ...
     def make_optimizer(self, device: torch.device) -> torch.optim.Optimizer: ...
@@ -152,12 +152,12 @@ class Learner(pl.LightningModule):
         return [Candidate(copy.deepcopy(self.network), point) for point in self.grid]
 
     def extend(self, batch: Batch) -> Batch:
-        """In training only: add replayed examples."""
+        """Add replayed examples to a mini-batch. Called in training only."""
         return batch
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> Any:
-        """What these candidates all use, once and without gradient: a frozen trunk, old columns, old logits.
-        Found again as ``batch.shared``."""
+        """What these candidates all use, computed once and without gradient: a frozen trunk, old columns, old
+        logits. It is handed on as ``batch.shared``."""
         return None
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
@@ -194,7 +194,7 @@ class Learner(pl.LightningModule):
 
     def account(self) -> ModulePaths | dict[str, Any]:
         """What it did in the task that it has just learned, for ``results.json``: plain values of its own by
-        name, or notes that reports know (``learners/notes.py``)."""
+        name, or notes that reports know (``learners/parts/notes.py``)."""
         return {}
 
     # ---- for use in the above ----
@@ -205,7 +205,7 @@ class Learner(pl.LightningModule):
             return self.build(**{"head": self.head, **options})
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
-        """What long work between phases comes to (a search, a statistic), done once a task: after a kill it
+        """The result of long work between phases (a search, a statistic), done once a task: after a kill it
         is read back.
 
         ``work`` returns tensors and plain values, and changes nothing. Draws inside depend on the task and
@@ -246,7 +246,8 @@ class Learner(pl.LightningModule):
         )
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Learner:
-        """Memory goes where parameters go."""
+        """Move the memory to the device or type to which the parameters go. (Private: what torch's own
+        ``to``, ``cpu`` and ``half`` call.)"""
         self.memory = mapped(fn, self.memory)
         return super()._apply(fn, recurse)
 

@@ -14,8 +14,8 @@ from cl_lightning.learners.parts.gradients import trained
 
 
 class EWC(Learner):
-    """loss + strength/2 sum_k F_k (w - w_k)^2: weights that mattered to past tasks k are held where they
-    were.
+    """loss + strength/2 sum_k F_k (w - w_k)^2: weights that mattered to past tasks k are pulled back to
+    where they were.
 
     ``separate`` (Kirkpatrick et al. 2017) has one centre a task; ``huszar`` (2018) the latest alone, with the
     sum of all F; ``online`` (Schwarz et al. 2018) the latest with F decayed by ``gamma`` at each task. Each
@@ -53,6 +53,7 @@ class EWC(Learner):
         ]  # which the batch is about
         w, centre, A = (list(column) for column in zip(*rows))
         strength = float(c.hparams.get("strength", self.strength))
+        # Private: one call for all parameters in place of a loop over them.
         torch._foreach_addcmul_([p.grad for p in w], A, torch._foreach_sub(w, centre), strength)
 
     def on_task_end(self, task: Task) -> None:

@@ -29,7 +29,7 @@ class GEM(Learner):
 
     Momentum and weight decay act after the projection and are not bound by it. Memories are the last examples
     of a task in the stream's order: ``memories`` a task or, if given, ``total`` over all. The authors'
-    program writes each mini-batch into a ring and takes, where the ring ends, only what fits: with
+    program writes each mini-batch into a ring and, where the ring ends, keeps only what fits: with
     mini-batches of 10, 4 of its 256 memories are older examples than the last 256.
     """
 
@@ -48,7 +48,7 @@ class GEM(Learner):
         super().__init__(**base)
         self.memories, self.total, self.margin = memories, total, margin
         self.precision = PRECISIONS[str(memory_precision)]
-        self.rows = torch.empty(0)  # of the step at hand; not kept
+        self.rows = torch.empty(0)  # gradients of the current step; not stored
 
     def after_backward(self, c: Candidate, batch: Batch) -> None:
         if not self.memory:

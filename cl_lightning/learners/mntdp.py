@@ -61,7 +61,7 @@ class MNTDP(Learner):
         )
         self.network = None
         self.library = Trie(self.new_module)
-        self.found: ModulePaths | None = None  # of the last task: for the results
+        self.found: ModulePaths | None = None  # the last task's, for the results
 
     # ---- a task ----
 
@@ -142,8 +142,8 @@ class MNTDP(Learner):
     # ---- the task-driven prior ----
 
     def scores(self, task: Task) -> list[float]:
-        """For each past task: accuracy of k nearest neighbours in the features before its head, fitted on the
-        new task's training images and asked its validation images."""
+        """The accuracy, for each past task, of k nearest neighbours in the features before its head, among
+        the new task's training images, on its validation images."""
         assert task.val is not None, "learn has looked"
         trunks = {tuple(path[:-1]) for path in self.library.paths}
         train, val = (

@@ -16,8 +16,8 @@ from cl_lightning.learners.parts.modules import own_network, widened
 
 
 class TrunkAndHead(nn.Module):
-    """A trunk and one head. With ``settled`` the trunk's running statistics stay as they are, though its
-    weights move."""
+    """A trunk and one head. With ``freeze_batch_norm`` the running statistics of the trunk stay as they are,
+    while its weights learn."""
 
     def __init__(self, trunk: nn.Module, head: nn.Module, freeze_batch_norm: bool) -> None:
         super().__init__()
@@ -26,6 +26,7 @@ class TrunkAndHead(nn.Module):
     def train(self, mode: bool = True) -> TrunkAndHead:
         super().train(mode)
         for module in self.trunk.modules() if self.freeze_batch_norm else ():
+            # Private: the one base class of batch normalisation in one, two and three dimensions.
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
         return self

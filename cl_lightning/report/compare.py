@@ -205,15 +205,15 @@ def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def differing(groups: Sequence[Group]) -> list[str]:
     """Settings in which groups of one experiment and learner differ: what was varied. Different streams are
-    told by their names alone, and different kinds of data by theirs."""
+    shown by their names alone, and different kinds of data by theirs."""
     varied = []
     for key in dict.fromkeys(key for group in groups for key in group.settings):
         of_source, of_stream = key.startswith("data."), key.startswith("stream.") and key != "stream.name"
         alike: dict[tuple, set] = {}
         for group in groups:
-            told = ["stream.name"] * of_stream + ["data"] * of_source
-            which = (group.experiment, group.learner, *(group.settings.get(name) for name in told))
-            if key in group.settings or not of_source:  # another source is told by the stream
+            same_in_a_row = ["stream.name"] * of_stream + ["data"] * of_source
+            which = (group.experiment, group.learner, *(group.settings.get(name) for name in same_in_a_row))
+            if key in group.settings or not of_source:  # another source shows in the stream's name
                 alike.setdefault(which, set()).add(repr(group.settings.get(key)))
         if any(len(values) > 1 for values in alike.values()):
             varied.append(key)

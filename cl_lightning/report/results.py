@@ -252,7 +252,7 @@ class TaskCosts(TypedDict):
 
 @strict
 class Results(TypedDict):
-    """What a run came to. Identical runs differ in `command`, `environment` and `costs[].seconds`, and in
+    """The results of a run. Identical runs differ in `command`, `environment` and `costs[].seconds`, and in
     nothing else."""
 
     schema: Annotated[Literal[5], Field(description="Version of this document.")]
@@ -342,7 +342,7 @@ class Results(TypedDict):
         Field(
             description="By task: what the learner says that it did. Those with `kind: module_paths` have "
             "the fields of ModulePaths in "
-            "cl_lightning/learners/notes.py."
+            "cl_lightning/learners/parts/notes.py."
         ),
     ]
     costs: Annotated[list[TaskCosts], Field(description="By task.")]

@@ -62,7 +62,7 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
 
 
 def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
-    """By the names under which they are shown; validation first."""
+    """Metrics by the names under which they are shown; validation first."""
     metrics = dict(results["metrics"])
     if results.get("schema", 4) < 4 and metrics.get("forgetting") is not None:
         metrics["forgetting"] = 0.0 - metrics["forgetting"]  # it was the same number as backward transfer
@@ -119,8 +119,8 @@ def cost_table(results: Mapping[str, Any]) -> Table:
 
 
 def path_table(results: Mapping[str, Any]) -> Table | None:
-    """Of learners that tell their paths: how many modules of each task's are an earlier task's, and which
-    task's."""
+    """How many modules of each task's path are an earlier task's, and which task's; None for learners without
+    paths."""
     notes = module_paths(results)
     if not notes:
         return None
@@ -135,11 +135,9 @@ def path_table(results: Mapping[str, Any]) -> Table | None:
 
 
 def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The notes of a learner that tells its paths of modules, one a task; nothing of another."""
-    notes, old = (
-        results.get("notes", []),
-        results.get("schema", 0) < 5,
-    )  # before, notes were told by their names
+    """The notes of a learner that records its paths of modules, one a task; empty for other learners."""
+    # Before schema 5 notes were recognised by the names of their fields.
+    notes, old = results.get("notes", []), results.get("schema", 0) < 5
     known = [
         note.get("kind") == "module_paths" or (old and {"path", "reused", "sources"} <= set(note))
         for note in notes

@@ -56,7 +56,7 @@ def test_finished_phases_are_answered_from_the_store_and_not_trained_again(tmp_p
                 raise KeyboardInterrupt
 
     trained: list[str] = []
-    original = Phases.train_share
+    original = Phases.train_group
 
     def counting(self, learner, phase, candidates, task, place, first):
         trained.append(f"{place.name}/{phase.name}")

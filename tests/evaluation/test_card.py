@@ -28,7 +28,9 @@ RULES = (
     "more than two tasks",
     "low memory", "causality", "constant update complexity",
 )  # fmt: skip
-HONEST = Setting(head="single", told=False, masks=False, permuted=False, sources=["mnist"] * 3, stand_ins={})
+HONEST = Setting(
+    head="single", told_task=False, masks=False, permuted=False, sources=["mnist"] * 3, stand_ins={}
+)
 
 
 def lesson(**facts) -> Lesson:
@@ -64,8 +66,8 @@ def test_all_rules_are_decided_and_an_honest_single_headed_run_keeps_them() -> N
         ({"permuted": True}, {"cross-task resemblance"}),
         ({"head": "multi_test"}, {"shared output head", "no task label at test"}),
         ({"head": "multi_train_test"}, {"shared output head", "no task label at test"}),
-        ({"told": True}, {"no task label at test"}),
-        ({"told": True, "masks": True}, {"no task label at test", "shared output head"}),
+        ({"told_task": True}, {"no task label at test"}),
+        ({"told_task": True, "masks": True}, {"no task label at test", "shared output head"}),
         ({"of": lessons({}, {"copies": {"memory.x": 4}}, {})}, {"no retraining on old tasks", "low memory"}),
         (
             {"of": lessons({}, {"lent": [0, 1]}, {}), "declares_past": True},
@@ -87,7 +89,7 @@ def test_what_breaks_which_rule(facts: dict, rules: set[str]) -> None:
     [
         ({"sources": ["mnist"]}, "cross-task resemblance"),
         ({"sources": ["mnist", "dtd", "svhn"]}, "cross-task resemblance"),
-        ({"told": True}, "shared output head"),
+        ({"told_task": True}, "shared output head"),
         ({"of": lessons(*[{"compared": 1}] * 3)}, "causality"),
         ({"of": lessons({}, {})}, "constant update complexity"),
         ({"callbacks": ["Mine"]}, "own callbacks"),

@@ -141,7 +141,7 @@ class Looking(Finetune):
 def test_the_learners_own_passes_are_counted() -> None:
     s = toys.stream(tasks=1, n_val=0)
     once, looking = (
-        learn(cls(build=builder(s), head=s.head, seed=0), s).engine.settle().costs
+        learn(cls(build=builder(s), head=s.head, seed=0), s).engine.collect_work().costs
         for cls in (Finetune, Looking)
     )
     forward = 2 * (36 * 16 + 16 * 16 + 16 * 4)

@@ -88,7 +88,7 @@ class Arrays:
         raise Refusal(f"{self.place} has no array {' and no '.join(missing)}. Write it with {CALL}.")
 
     def images(self, key: str, array: np.ndarray) -> np.ndarray:
-        """As bytes (n, channels, height, width)."""
+        """The images as bytes (n, channels, height, width)."""
         if (
             array.dtype.kind == "f"
             and array.size

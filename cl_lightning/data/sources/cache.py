@@ -159,7 +159,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def shape_in(folder: Path) -> tuple[int, ...]:
-    """Of the images of an entry: (channels, height, width)."""
+    """The shape (channels, height, width) of the images in a folder of the cache."""
     return np.load(folder / "train_x.npy", mmap_mode="r").shape[1:]
 
 
@@ -169,9 +169,9 @@ def identity_of(source: Source) -> dict:
 
 
 def read(folder: Path) -> tuple[dict, dict[str, torch.Tensor]]:
-    """Map the files of an entry. A file that is as old and as long as when it was written is taken as it is;
-    of any other every byte is compared: damage done by a program is noticed, and opening 200 MB takes
-    milliseconds. ``damage`` compares all bytes."""
+    """Map the files of a folder of the cache into memory. Files whose size and time are unchanged are
+    trusted; others are compared byte by byte: damage done by a program is noticed, and opening 200 MB takes
+    milliseconds. ``damage`` compares all bytes of all files."""
     meta, arrays = json.loads((folder / "meta.json").read_text()), {}
     for key in ARRAYS:
         array = np.load(folder / f"{key}.npy", mmap_mode="c")  # "c": writes stay private
@@ -190,7 +190,7 @@ def stamp(file: Path) -> list[int]:
 
 
 def damage(folder: Path) -> str | None:
-    """What is wrong with an entry of the cache, every byte compared; None where nothing is."""
+    """What is wrong with a folder of the cache, every byte compared; None where nothing is."""
     try:
         meta = json.loads((folder / "meta.json").read_text())
         arrays = {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in ARRAYS}

@@ -70,7 +70,7 @@ def other_count(source: Any, split: str, count: int) -> Iterator[str]:
 
 
 def duplicates(images: Images) -> str:
-    """Exact copies, told as a number: many sets have some."""
+    """How many images are exact copies of others: many sets have some."""
     train, test = (
         [blake2b(image.data, digest_size=16).digest() for image in pool.x.numpy()]
         for pool in (images.train, images.test)

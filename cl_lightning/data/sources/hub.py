@@ -26,7 +26,7 @@ class ParquetImages:
     imported only to decode.
 
     The folder may hold parquet files or a folder a class (see ``ImageFolder``). ``image`` and ``label`` are
-    columns, or lists of which the first present one is taken. ``config`` is the Hub's name for one of several
+    columns, or lists of which the first present one is used. ``config`` is the Hub's name for one of several
     variants. ``splits`` names the Hub's splits that make up train and test. ``counts``, ``licence``,
     ``citation`` and ``tried`` are for ``python -m cl_lightning.data``.
     """

@@ -35,7 +35,7 @@ class Sizes:
     n_val: int
     n_test: int | None
     balanced: bool = False  # as many of each class
-    on_shortage: Shortage = "error"  # shrink: take what there is, and say so in the results
+    on_shortage: Shortage = "error"  # shrink: use what there is, and say so in the results
     held_out: int | None = (
         # Images a class that only validation draws from, the same for all tasks and seeds; None: no such
         # pool.
@@ -133,8 +133,8 @@ class Sizes:
         return Draw(drawn["n_train"], drawn["n_val"], drawn["n_test"], requested)
 
     def tested(self, there: int) -> int:
-        """How many of a class's test images a task gets that asks for no number of them: the share of what
-        may be taken, at least one."""
+        """How many test images of a class a task gets where the stream gives no number: ``test_share`` of
+        those that may be used, at least one."""
         most = there if self.test_per_class is None else min(self.test_per_class, there)
         return most if self.test_share is None else max(1, round(self.test_share * most))
 

@@ -257,7 +257,7 @@ def two_tasks(
 
     D5-5a to h and D9-1a to c part the classes; in DP10-10 both tasks have all ten, the second (and, unless
     ``first_identity``, as the text of 2018 has it, the first) under a permutation of the pixels. Of sources
-    with more classes the first ten of ``class_order`` are taken: ``frequency`` is the papers' order for
+    with more classes the first ten of ``class_order`` are used: ``frequency`` is the papers' order for
     EMNIST, notMNIST and Fruits-360.
     """
     order = order_classes(images, class_order, seed)[:10]
@@ -336,7 +336,7 @@ def split_by_groups(
 
 
 def order_classes(images: Images, class_order: Order, seed: int) -> list[int]:
-    """Class numbers in the order in which tasks take them: the source's own, by number of training images, by
+    """Class numbers in the order in which tasks use them: the source's own, by number of training images, by
     chance, or as given."""
     known = range(len(images.classes))
     if class_order == "native":

@@ -23,11 +23,11 @@ TASKS, EXAMPLES, STEPS, BATCH, UNITS = 6, 1000, 300, 50, 100  # of the reference
 
 @dataclass(frozen=True)
 class Resemblance:
-    """Of the first task on whose images the reference network is sure of old classes; else of the one nearest
-    to it."""
+    """What was measured on the first task on whose images the reference network is sure of old classes; else
+    on the one nearest to it."""
 
     task: int
-    sure: float  # share of its images with probability >= 0.9 for one class of earlier tasks
+    sure: float  # fraction of its images with probability >= 0.9 for one class of earlier tasks
     entropy: float  # of its predictions, mean over its images, in nats
     # Whether the stream permuted its pixels: other inputs by construction, however sure a network is.
     permuted: bool = False

@@ -54,7 +54,7 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.like is not None and self.classes != "all":
             raise Refusal(
-                "stream.tasks has `like` and `classes` in one task: it takes the classes of the other. "
+                "stream.tasks has `like` and `classes` in one task: `like` means the classes of the other. "
                 "Leave one out."
             )
         if self.like is None and self.labels != "keep":

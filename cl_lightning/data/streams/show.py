@@ -13,7 +13,7 @@ from cl_lightning.checking import Count, Fulfils, Size
 from cl_lightning.errors import Refusal
 
 ROUNDING = 1e-3  # grey levels by which arithmetic may fall short of a whole one
-FLAT = 1e-3  # a channel that deviates less than this is taken for constant, and not blown up
+FLAT = 1e-3  # a channel that deviates less than this counts as constant, and is not divided by its deviation
 
 Fit = Literal["scale", "pad"]
 IMAGE = "[channels, height, width] with 1 or 3 channels"

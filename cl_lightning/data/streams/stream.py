@@ -232,8 +232,8 @@ def identity_of_images(images: Images) -> tuple:
 
 
 def recipe(make: Callable[P, Stream]) -> Callable[P, Stream]:
-    """For functions that make streams: the stream remembers function and arguments, so that it can be told
-    from others at once."""
+    """A decorator for functions that make streams: the stream remembers the function and its arguments, so
+    that its fingerprint needs no drawing."""
 
     @wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> Stream:

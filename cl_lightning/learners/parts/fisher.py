@@ -84,7 +84,7 @@ def add_squares(
             if layer.bias is not None:
                 squares[layer.bias] = d2.sum(0)
         for t, p in zip(total, parameters):
-            if p in squares:  # layers of other tasks have no share
+            if p in squares:  # layers of other tasks had no part in the loss
                 t += squares[p]
         return
     for row, w in zip(picked, weight):

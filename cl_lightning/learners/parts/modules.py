@@ -69,13 +69,13 @@ class Trie(nn.Module):
         cost is that of the distinct modules."""
         wanted = set(prefixes)
         made: dict[Prefix, torch.Tensor] = {(): x} if () in wanted else {}
-        self.walk(x, (), wanted, made)
+        self.descend(x, (), wanted, made)
         return made
 
-    def walk(
+    def descend(
         self, h: torch.Tensor, at: Prefix, wanted: set[Prefix], made: dict[Prefix, torch.Tensor]
     ) -> None:
-        """Depth first, so that little is held at once."""
+        """Compute features depth first, so that little memory is used at once."""
         for number in sorted(
             {prefix[len(at)] for prefix in wanted if len(prefix) > len(at) and prefix[: len(at)] == at}
         ):
@@ -84,7 +84,7 @@ class Trie(nn.Module):
                 out = self.modules_by_number[number](h)
             if behind in wanted:
                 made[behind] = out
-            self.walk(out, behind, wanted, made)
+            self.descend(out, behind, wanted, made)
 
     def get_extra_state(self) -> list[list[int]]:
         return self.paths

@@ -31,9 +31,9 @@ def some_of_each_class(split: Split, count: int, generator: torch.Generator) -> 
     """About so many examples, in the classes' own proportions and with every class among them."""
     if len(split) <= count:
         return split
-    share, rows = count / len(split), []
+    fraction, rows = count / len(split), []
     for label in split.y.unique():
         own = (split.y == label).nonzero()[:, 0]
-        rows.append(own[torch.randperm(len(own), generator=generator)[: max(1, round(share * len(own)))]])
+        rows.append(own[torch.randperm(len(own), generator=generator)[: max(1, round(fraction * len(own)))]])
     x, y, task = split.gather(torch.cat(rows).sort().values)
     return Split(x, y, task)
