@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from cl_lightning.store.records import RowRecord, StartRecord, TaskRecord
 
-GROWTH = 1.1  # times the cost of an early mini-batch: the cost also depends on how full the last one of an epoch is
+# Growth of costs that is allowed: they also depend on how full the last mini-batch of an epoch is.
+GROWTH = 1.1
 UNKNOWN_ORIGIN = "no copies of examples were found in its checkpoints: generated, or changed"
 
 

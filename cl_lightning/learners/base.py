@@ -6,6 +6,8 @@ import copy
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytorch_lightning as pl
@@ -223,6 +225,7 @@ class Learner(pl.LightningModule):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.tunes = cls.grid_keys  # as selection/grid.py still calls it
+        refuse_two_in_one(cls)
         for name in FINAL:
             if getattr(cls, name) is not getattr(Learner, name):
                 raise Refusal(
@@ -280,6 +283,27 @@ def in_training(learner: Learner) -> InTraining:
             "README's first command."
         )
     return learner.phase_run
+
+
+def refuse_two_in_one(cls: type[Learner]) -> None:
+    """Refuse a class with two learners as bases that both have a hook of their own: Python would run one of
+    them, and leave the other out without a word. A class that overrides the hook itself decides."""
+    hooks = [name for name, value in vars(Learner).items() if isinstance(value, FunctionType)]
+    for hook in (name for name in hooks if name not in ("__init__", *FINAL, *vars(cls))):
+        owners = {owner_of(base, hook): base for base in cls.__bases__ if issubclass(base, Learner)}
+        owners.pop(Learner, None)
+        for one, other in combinations(owners, 2):
+            if not issubclass(one, other) and not issubclass(other, one):
+                raise Refusal(
+                    f"{cls.__name__} joins {owners[one].__name__} and {owners[other].__name__}, which both "
+                    f"override {hook}: only that of {owners[one].__name__} would run.\n"
+                    f"Write {hook} in {cls.__name__} and call both there, or derive from one of them."
+                )
+
+
+def owner_of(cls: type, name: str) -> type:
+    """The class in whose body an attribute is defined."""
+    return next(each for each in cls.__mro__ if name in vars(each))
 
 
 FINAL = (
