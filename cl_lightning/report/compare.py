@@ -263,9 +263,11 @@ def other_images(group: Group, paper: Mapping[str, Any]) -> list[str]:
 
 @cache
 def papers() -> list[dict[str, Any]]:
+    """What papers print: the entries of all files in ``published``, one a paper."""
     import yaml
 
-    return yaml.safe_load((Path(__file__).parent / "published.yaml").read_text())
+    files = sorted((Path(__file__).parent / "published").glob("*.yaml"))
+    return [entry for file in files for entry in yaml.safe_load(file.read_text())]
 
 
 @cache

@@ -172,16 +172,26 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
 
 
 def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> None:
-    import yaml
-
     from cl_lightning.config import conf_dir
     from cl_lightning.report import compare
 
-    for paper in yaml.safe_load((Path(compare.__file__).parent / "published.yaml").read_text()):
+    for paper in papers():
         assert (Path(conf_dir()) / "experiment" / f"{paper['experiment']}.yaml").is_file()
         for row in paper["rows"]:
             assert (Path(conf_dir()) / "learner" / f"{row['learner']}.yaml").is_file()
             assert set(row) & set(compare.COLUMNS)
+
+
+def test_every_paper_has_a_file_and_all_are_read() -> None:
+    from cl_lightning.report import compare
+
+    files = sorted((Path(compare.__file__).parent / "published").iterdir())
+    assert [file.name for file in files] == ["gem.yaml", "mntdp.yaml"]
+    assert {paper["source"].partition(",")[0] for paper in papers()} == {
+        "Lopez-Paz and Ranzato 2017",
+        "Veniat et al. 2021",
+    }
+    assert len(papers()) == sum(file.read_text().count("- experiment:") for file in files)
 
 
 CTRL = ("minus", "plus", "in", "out", "pl", "long")
