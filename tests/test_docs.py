@@ -22,8 +22,8 @@ from hydra.core.override_parser.types import Override
 import cl_lightning
 from cl_lightning import config
 from cl_lightning.build import build_sources, check_targets
-from cl_lightning.config import conf_dir
 from cl_lightning.cli.data import COMMANDS, configured
+from cl_lightning.config import conf_dir
 from cl_lightning.learners import Learner
 from cl_lightning.report.__main__ import main as report
 from cl_lightning.report.results import schema
