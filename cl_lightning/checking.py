@@ -20,7 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from cl_lightning.errors import Refusal, nearest
 
-# ---- annotations for keys ----
+# ---- annotations for keys ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ FolderName = Annotated[
 ]
 
 
-# ---- checks ----
+# ---- checks ------------------------------------------------------------------------------------------------
 
 
 def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: str) -> partial:
@@ -174,7 +174,7 @@ def hints_of(owner: Any) -> dict[str, Any]:
     return found
 
 
-# ---- words ----
+# ---- words -------------------------------------------------------------------------------------------------
 
 TYPES = {
     "integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from hydra import compose, initialize_config_dir
@@ -13,29 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
 
 from cl_lightning.checking import Count, FolderName, Size, Text, check_arguments, target_of
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.engine.settings import Training
 from cl_lightning.protocol import Grants
-
-
-def bf16_if_fast() -> str:
-    """The precision that is fastest on this CPU, as far as Linux says."""
-    flags = Path("/proc/cpuinfo")
-    return "bf16-mixed" if flags.is_file() and "avx512_bf16" in flags.read_text() else "32"
-
-
-OmegaConf.register_new_resolver("bf16_if_fast", bf16_if_fast, replace=True)
-
-
-def conf_dir() -> str:
-    """The shipped configuration: beside the package in a checkout, inside it in a wheel."""
-    package = Path(__file__).resolve().parent
-    for place in (package / "conf", package.parent / "conf"):
-        if (place / "config.yaml").is_file():
-            return str(place)
-    raise FileNotFoundError(
-        f"no configuration directory beside or inside {package}; the installation is incomplete"
-    )
-
 
 Group = Annotated[Mapping[str, Any], Field(description="one of the choices that --help lists, or a mapping")]
 

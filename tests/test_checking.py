@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cl_lightning.nowhere import Unknown
 
 
-# ---- values ----
+# ---- values ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_long_value_is_cut_in_the_sentence() -> None:
     assert len(str(refusal.value)) < 300
 
 
-# ---- signatures ----
+# ---- signatures --------------------------------------------------------------------------------------------
 
 
 class Base:
@@ -245,7 +245,7 @@ def test_what_learners_and_streams_refuse_in_words(target: Any, name: str, value
         check_value(target, name, value, f"group.{name}")
 
 
-# ---- where it happens ----
+# ---- where it happens --------------------------------------------------------------------------------------
 
 
 def test_a_target_is_checked_when_it_is_imported_and_called_later() -> None:

@@ -13,7 +13,7 @@ import torch.nn as nn
 
 from cl_lightning.build import build_learner, build_stream
 from cl_lightning.cli.help import GROUPS, first_comment
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.streams.recipes import FIRST_TASKS, PERMUTED_TASKS
 from cl_lightning.data.task import HeadMode
 from cl_lightning.errors import Refusal
@@ -189,7 +189,7 @@ def test_every_head_mode_runs_that_makes_sense(heads: str, head: str, tmp_path: 
     )
 
 
-# ---- every stream on every data set ----
+# ---- every stream on every data set ------------------------------------------------------------------------
 
 SOURCES = list(configure().data.sources)
 FEW = {

@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.build import build_learner
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.phase_run import PhaseRun
@@ -60,7 +60,7 @@ def name_of(overrides: tuple[str, ...]) -> str:
 every_learner = pytest.mark.parametrize("overrides", CASES, ids=name_of)
 
 
-# ---- U1: the same seed, the same bits ----
+# ---- U1: the same seed, the same bits ----------------------------------------------------------------------
 
 
 def same_seed_same_bits(make: Make) -> None:
@@ -89,7 +89,7 @@ def test_an_unseeded_draw_is_caught() -> None:
         same_seed_same_bits(maker("learner._target_=tests.test_contract.DrawsUnseeded"))
 
 
-# ---- U2, U3: test data decide nothing, past data are not there ----
+# ---- U2, U3: test data decide nothing, past data are not there ---------------------------------------------
 
 
 def only_training_data_decide(make: Make) -> None:
@@ -119,7 +119,7 @@ def test_only_learners_that_declare_it_are_lent_past_tasks(overrides: tuple) -> 
     assert lent == ([0, 1, 2] if learner.needs.past_data else [0, 0, 0])
 
 
-# ---- U4, U5: without strength, and on the first task, finetune to the bit ----
+# ---- U4, U5: without strength, and on the first task, finetune to the bit ----------------------------------
 
 WITHOUT_STRENGTH = {
     "ewc": ("learner.strength=0",),
@@ -164,7 +164,7 @@ def test_on_the_first_task_it_is_finetune_to_the_bit_or_there_is_a_reason(overri
     assert same != (name_of(overrides) in FIRST_TASK_DIFFERS)
 
 
-# ---- U6: what it holds is what is stored ----
+# ---- U6: what it holds is what is stored -------------------------------------------------------------------
 
 
 @every_learner
@@ -185,7 +185,7 @@ def test_a_checkpoint_restores_it_in_an_empty_one(overrides: tuple) -> None:
         assert torch.equal(empty.eval()(x, told), learned.eval()(x, told))
 
 
-# ---- U7: the optimizer's state at a task switch ----
+# ---- U7: the optimizer's state at a task switch ------------------------------------------------------------
 
 
 STARTS_ANEW = (
@@ -230,7 +230,7 @@ def trained(learner: Learner) -> list[nn.Parameter]:
     return list((learner.network if learner.network is not None else learner.networks[-1]).parameters())
 
 
-# ---- hidden state ----
+# ---- hidden state ------------------------------------------------------------------------------------------
 
 
 def nothing_is_hidden(tmp_path: Path, *overrides: str) -> None:
@@ -260,7 +260,7 @@ def test_a_hidden_tensor_is_caught(tmp_path: Path) -> None:
         nothing_is_hidden(tmp_path, "learner._target_=tests.test_contract.Hides")
 
 
-# ---- resume ----
+# ---- resume ------------------------------------------------------------------------------------------------
 
 
 KILLED = [(case, "") for case in CASES]
@@ -287,7 +287,7 @@ def test_killed_again_and_again_inside_phases_it_ends_the_same(
     )
 
 
-# ---- devices that are not at hand ----
+# ---- devices that are not at hand --------------------------------------------------------------------------
 
 
 def stands_for_numbers(tensor: torch.Tensor) -> torch.Tensor:
@@ -359,7 +359,7 @@ def test_a_tensor_left_on_the_cpu_or_looked_at_is_caught(cls: str, monkeypatch: 
         every_hook_runs_on_meta(maker(f"learner._target_=tests.test_contract.{cls}"), monkeypatch)
 
 
-# ---- the rest ----
+# ---- the rest ----------------------------------------------------------------------------------------------
 
 
 @every_learner

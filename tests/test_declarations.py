@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 
 from cl_lightning.backbones.initialisers import INITIALISERS, Init
 from cl_lightning.checking import as_yaml, check_arguments, fits, keyword_parameters
-from cl_lightning.config import Data, Selection, Settings, conf_dir
+from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config import Data, Selection, Settings
 from cl_lightning.data.streams.sequence import TaskSpec
 from cl_lightning.data.streams.show import Show
 from cl_lightning.engine.settings import Training
@@ -111,7 +112,7 @@ def test_every_synthetic_source_is_declared_too() -> None:
         )
 
 
-# ---- defaults ----
+# ---- defaults ----------------------------------------------------------------------------------------------
 
 
 def default_files() -> list[Path]:
@@ -137,7 +138,7 @@ def tuple_as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-# ---- comments ----
+# ---- comments ----------------------------------------------------------------------------------------------
 
 
 def words_to_choose_from(annotation: Any) -> list[str]:

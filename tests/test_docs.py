@@ -23,7 +23,7 @@ import cl_lightning
 from cl_lightning import config
 from cl_lightning.build import build_sources, check_targets
 from cl_lightning.cli.data import COMMANDS, configured
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.learners import Learner
 from cl_lightning.report.__main__ import main as report
 from cl_lightning.report.results import schema
@@ -57,7 +57,7 @@ def every(commands: Sequence[Command]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("command", commands, ids=str)
 
 
-# ---- commands ----
+# ---- commands ----------------------------------------------------------------------------------------------
 
 
 def folder_of_ones_own(root: Path, page: str) -> Path:
@@ -222,7 +222,7 @@ def test_the_pages_call_no_other_programs() -> None:
     )
 
 
-# ---- text ----
+# ---- text --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -279,7 +279,7 @@ def test_pages_end_every_line_within_110_columns_but_for_tables_output_and_what_
         assert not long, path
 
 
-# ---- what the pages list ----
+# ---- what the pages list -----------------------------------------------------------------------------------
 
 ORACLES = [
     line

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
+from time import process_time
 
 import jsonschema
 import pytest
@@ -12,6 +15,7 @@ import torch
 
 from cl_lightning import experiment
 from cl_lightning.build import build_stream
+from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
@@ -135,7 +139,7 @@ def test_without_validation_data_and_selection_a_run_works(tmp_path: Path) -> No
     assert returned is None
 
 
-# ---- what a run returns ----
+# ---- what a run returns ------------------------------------------------------------------------------------
 
 
 class SaysTheLatest(Finetune):
@@ -437,3 +441,26 @@ def test_what_cannot_work_is_refused_with_a_sentence(overrides: list[str], says:
     ]
     with pytest.raises(Refusal, match=says):
         run(tmp_path, *plus)
+
+
+class Clock(StreamCallback):
+    """The processor's seconds at the start of each task."""
+
+    times: list[float] = []
+
+    def on_task_start(self, learner, task):
+        self.times.append(process_time())
+
+
+@pytest.mark.slow
+def test_a_task_costs_the_same_however_many_came_before_it(tmp_path: Path) -> None:
+    Clock.times.clear()
+    options = (
+        "stream=permuted", "stream.tasks=200", "stream.n_train=20", "stream.n_val=0", "stream.n_test=20",
+        "trainer.evaluate=final",
+        "selection=none", "trainer.patience=null", "trainer.max_epochs=1",
+        "+trainer.callbacks=[{_target_: tests.test_experiment.Clock}]",
+    )  # fmt: skip
+    run(tmp_path, *options)
+    spent = [after - before for before, after in pairwise(Clock.times)]
+    assert median(spent[180:]) < 1.1 * median(spent[20:40]) + 0.001

@@ -22,7 +22,7 @@ def make(cls: type[Finetune], **options: object) -> Finetune:
     return cls(build=builder(s), head=s.head, **options)
 
 
-# ---- examples are nobody's to write to ----
+# ---- examples are nobody's to write to ---------------------------------------------------------------------
 
 
 class AddsNoise(Finetune):
@@ -101,7 +101,7 @@ def test_what_testing_does_to_a_learner_is_thrown_away() -> None:
     )
 
 
-# ---- candidates ----
+# ---- candidates --------------------------------------------------------------------------------------------
 
 
 class ProposesItself(Finetune):
@@ -174,7 +174,7 @@ def test_predictors_that_change_the_learner_are_refused() -> None:
         learn(make(TrainsItselfForTests), toys.stream(tasks=1))
 
 
-# ---- what a learner keeps ----
+# ---- what a learner keeps ----------------------------------------------------------------------------------
 
 
 class KeepsAnAttribute(Finetune):

@@ -104,7 +104,7 @@ def interrupted(tmp_path: Path, fault: str = "block:8") -> Path:
     return folder_of(tmp_path)
 
 
-# ---- damage ----
+# ---- damage ------------------------------------------------------------------------------------------------
 
 
 def truncate(path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_checkpoint_that_replaces_another_leaves_it_until_it_is_whole(
     assert "resumed at step 2 of task0" in capfd.readouterr().err
 
 
-# ---- signals ----
+# ---- signals -----------------------------------------------------------------------------------------------
 
 
 def start(outputs: Path, *overrides: str) -> subprocess.Popen:
@@ -360,7 +360,7 @@ def exit_code(function: Callable[[], object]) -> int:
     return 0
 
 
-# ---- the lock ----
+# ---- the lock ----------------------------------------------------------------------------------------------
 
 
 def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> None:
@@ -401,7 +401,7 @@ def test_a_finished_run_in_a_folder_that_cannot_be_written_to_is_shown(
     assert but_what_may_differ(run(tmp_path, *FRAGILE, "figures=true")) == whole()
 
 
-# ---- branching ----
+# ---- branching ---------------------------------------------------------------------------------------------
 
 
 def test_a_branch_takes_over_what_was_learned_before_and_goes_on_with_other_settings(
@@ -498,7 +498,7 @@ def test_a_run_that_keeps_the_last_checkpoint_alone_goes_on_after_a_kill(
     assert but_what_may_differ(run(tmp_path, *FRAGILE, "checkpoints=last")) == whole()
 
 
-# ---- what else may go wrong ----
+# ---- what else may go wrong --------------------------------------------------------------------------------
 
 
 def test_results_are_written_whole(tmp_path: Path) -> None:

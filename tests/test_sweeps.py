@@ -91,7 +91,7 @@ def made_again_alone(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(runs) == 2
     for path in runs:
         shown = []
-        monkeypatch.setattr("cl_lightning.experiment.show", lambda folder, **_: shown.append(folder))  # noqa: B023
+        monkeypatch.setattr("cl_lightning.experiment.show", lambda results, folder, **_: shown.append(folder))  # noqa: B023
         assert main(json.loads(path.read_text())["command"]) == 0
         assert shown == [path.parent]
 
@@ -144,7 +144,7 @@ def test_the_command_of_a_job_knows_folders_of_ones_own(
     made_again_alone(tmp_path / "out", monkeypatch)
 
 
-# ---- ended early ----
+# ---- ended early -------------------------------------------------------------------------------------------
 
 
 @contextmanager

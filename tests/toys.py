@@ -16,7 +16,7 @@ import torch.nn as nn
 import yaml
 
 from cl_lightning.backbones import MLP
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import permuted

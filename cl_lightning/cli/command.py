@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from cl_lightning import termination
 from cl_lightning.cli.sentences import from_hydra, sentence
 from cl_lightning.cli.sweeps import Job, failures, own_command, told
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import in_a_sweep
 

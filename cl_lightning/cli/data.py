@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from omegaconf import DictConfig
 
 from cl_lightning.cli.sentences import sentence
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal, nearest
 
 DESCRIPTION = """The data sets of this program.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 
 GROUPS = (
     "experiment",
@@ -25,7 +25,7 @@ Usage: python -m cl_lightning [+experiment=NAME] [GROUP=CHOICE ...] [KEY=VALUE .
 
 EXAMPLES = """Five commands to copy:
   python -m cl_lightning                                     MNTDP-D on a short CTrL stream, in under a minute
-  python -m cl_lightning learner=joint stream=permuted            another learner, another stream
+  python -m cl_lightning learner=joint stream=permuted       another learner, another stream
   python -m cl_lightning +experiment=gem_permutations        a published setting: 20 tasks, each example once
   python -m cl_lightning selection=task_level 'selection.grid.lr=[0.1,0.01,0.001]' trainer.max_epochs=5
   python -m cl_lightning --multirun seed=0,1,2 learner=finetune,independent,joint

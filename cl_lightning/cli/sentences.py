@@ -6,7 +6,6 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cl_lightning.config import compose_config, key_paths
 from cl_lightning.errors import DISK, Refusal, is_of_the_disk, nearest
 
 LINES = 5
@@ -37,6 +36,8 @@ def sentence(error: BaseException) -> str:
 
 def from_hydra(error: Exception) -> Exception:
     """Hydra's errors in words that say what to do."""
+    from cl_lightning.config import compose_config, key_paths  # late: --help reads files alone
+
     words = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")

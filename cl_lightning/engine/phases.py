@@ -85,7 +85,7 @@ class Phases:
         done, self.work = self.work, Work()
         return done
 
-    # ---- a task ----
+    # ---- a task --------------------------------------------------------------------------------------------
 
     def learn(self, learner: Learner, task: Task, reference: bool = False) -> None:
         """Learn one task. After a kill it begins anew, and what was done before is read from the store."""
@@ -191,7 +191,7 @@ class Phases:
 
         return self.store.once(probes_key(place, number), ProbesRecord, looked).probes
 
-    # ---- a phase ----
+    # ---- a phase -------------------------------------------------------------------------------------------
 
     def group(
         self, learner: Learner, phase: Phase, task: Task, place: Place, first: int, size: int

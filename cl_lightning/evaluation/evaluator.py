@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -122,22 +122,22 @@ class Evaluator:
         with running(predictor, "predicts"):
             return [task for task in tasks if predictor.predicts(task)]
 
-    # ---- predictions ----
+    # ---- predictions ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def predictions(
-        self, predictor: Learner, tasks: Iterable[int], split_of: Callable, key: tuple
+        self, predictor: Learner, tasks: Sequence[int], split_of: Callable, key: tuple
     ) -> dict[int, Predictions]:
         """Predictions by task, on the CPU, -1 where logits are NaN. The learner is told the task only if it
         declared so."""
         found: dict[int, Predictions] = {}
+        if not tasks:  # a copy of a learner that grows takes long
+            return found
         tested = copy.deepcopy(predictor).to(self.device).eval()
         if tested.needs.task_id_at_test:
             for task in tasks:
                 split = split_of(task)
-                with seeded(
-                    predictor.seed, *key
-                ):  # the same for all tasks, so that draws tell nothing of the task
+                with seeded(predictor.seed, *key):  # the same for all: draws tell nothing of the task
                     numbers = [
                         self.predict(tested, x.clone(), t, task) for x, t in self.batches(split.x, split.task)
                     ]
@@ -188,7 +188,7 @@ class Evaluator:
         self.masks = self.masks or bool((logits < MASKED).any())
         return predicted(head.mask(logits, task_of.to(logits.device)) if head.masks_test else logits).cpu()
 
-    # ---- images ----
+    # ---- images --------------------------------------------------------------------------------------------
 
     def subset(self, test: Split) -> Split:
         """Examples for a probe: all, or so many by chance, the same at each."""

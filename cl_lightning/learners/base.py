@@ -140,7 +140,7 @@ class Learner(pl.LightningModule):
         )
         self.of_base = frozenset(vars(self)) | {"of_base"}  # attributes that every learner has
 
-    # ---- what papers are about ----
+    # ---- what papers are about -----------------------------------------------------------------------------
 
     def on_task_start(self, task: Task) -> None: ...
 
@@ -199,7 +199,7 @@ class Learner(pl.LightningModule):
         name, or notes that reports know (``learners/parts/notes.py``)."""
         return {}
 
-    # ---- for use in the above ----
+    # ---- for use in the above ------------------------------------------------------------------------------
 
     def fresh(self, *key: object, **options: object) -> nn.Module:
         """A newly initialised network; the same key gives the same weights, whatever the learner."""
@@ -220,7 +220,7 @@ class Learner(pl.LightningModule):
         """The logits that the loss may see in this stream's head mode."""
         return self.head.mask(logits, batch.task) if self.head.masks_training else logits
 
-    # ---- Lightning's own hooks: final ----
+    # ---- Lightning's own hooks: final ----------------------------------------------------------------------
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -63,7 +63,7 @@ class MNTDP(Learner):
         self.library = Trie(self.new_module)
         self.found: ModulePaths | None = None  # the last task's, for the results
 
-    # ---- a task ----
+    # ---- a task --------------------------------------------------------------------------------------------
 
     def learn(self, task: Task) -> Phases:
         if task.val is None and task.of > 1:
@@ -124,7 +124,7 @@ class MNTDP(Learner):
         new: Any = c.network
         self.library.add(prefix_of(c), new.own, num_outputs=len(task.head.owned[task.index]))
 
-    # ---- candidates in training: what they re-use is computed once ----
+    # ---- candidates in training: what they re-use is computed once -----------------------------------------
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> dict[tuple[int, ...], torch.Tensor]:
         return self.library.features(batch.x, {prefix_of(c) for c in candidates})
@@ -139,7 +139,7 @@ class MNTDP(Learner):
     def predicts(self, task: int) -> bool:
         return task < len(self.library.paths)
 
-    # ---- the task-driven prior ----
+    # ---- the task-driven prior -----------------------------------------------------------------------------
 
     def scores(self, task: Task) -> list[float]:
         """The accuracy, for each past task, of k nearest neighbours in the features before its head, among
@@ -164,7 +164,7 @@ class MNTDP(Learner):
         parts = [self.library.features(x, trunks) for x in split.x.split(AT_ONCE)]
         return {trunk: torch.cat([part[trunk].flatten(1) for part in parts]) for trunk in trunks}
 
-    # ---- what is kept ----
+    # ---- what is kept --------------------------------------------------------------------------------------
 
     def account(self) -> ModulePaths | dict:
         return self.found or {}

@@ -354,7 +354,7 @@ def schema() -> dict[str, Any]:
     return TypeAdapter(Results).json_schema()
 
 
-# ---- made of records ----
+# ---- made of records ---------------------------------------------------------------------------------------
 
 
 def results_of(store: Store, start: StartRecord) -> Results:

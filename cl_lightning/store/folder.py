@@ -32,7 +32,7 @@ def row_key(learned: int) -> str:
     return f"rows/{learned:03d}"
 
 
-# ---- the lock ----
+# ---- the lock ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def discard(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-# ---- where it goes on ----
+# ---- where it goes on --------------------------------------------------------------------------------------
 
 
 def open_store(folder: Path) -> tuple[Store, StartRecord] | None:
@@ -143,7 +143,7 @@ def is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-# ---- branches ----
+# ---- branches ----------------------------------------------------------------------------------------------
 
 
 def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:

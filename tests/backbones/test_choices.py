@@ -8,7 +8,7 @@ import pytest
 import torch.nn as nn
 
 from cl_lightning.build import backbone_of
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from tests.backbones.networks import TEN, on_meta, parameters
 from tests.commands import configure, run
 

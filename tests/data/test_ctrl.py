@@ -136,7 +136,7 @@ def test_validation_images_are_never_trained_on_by_any_task() -> None:
     assert not torch.isin(torch.cat([s.recipe(i).train for i in (0, 5)]), val).any()
 
 
-# ---- S_long ----
+# ---- S_long ------------------------------------------------------------------------------------------------
 
 
 def test_large_tasks_become_rarer_by_thirds() -> None:

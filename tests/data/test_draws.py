@@ -173,7 +173,7 @@ def test_numbers_a_class_need_balanced_draws(numbers: dict) -> None:
         Sizes(10, 0, None, False, **numbers)
 
 
-# ---- a share of the test examples ----
+# ---- a share of the test examples --------------------------------------------------------------------------
 
 TESTED = [40, 100, 300, 10]  # test images of each class
 

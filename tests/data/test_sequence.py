@@ -86,7 +86,7 @@ def test_what_cannot_be_listed_is_refused(tasks: list[dict], says: str) -> None:
         of(*tasks).recipe(len(tasks) - 1)
 
 
-# ---- stand-ins ----
+# ---- stand-ins ---------------------------------------------------------------------------------------------
 
 
 def of_sources(known: dict, images: dict[str, Images], substitute: dict[str, str]) -> Sources:
@@ -133,7 +133,7 @@ def test_unknown_sources_are_refused_by_name() -> None:
         of_sources({"one": None, "four": None}, {}, {"one": "fuor"})
 
 
-# ---- long streams ----
+# ---- long streams ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [

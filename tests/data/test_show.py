@@ -31,7 +31,7 @@ def stream(**show: object):
     return toys.stream(show=Show(**show))
 
 
-# ---- shapes ----
+# ---- shapes ------------------------------------------------------------------------------------------------
 
 
 def test_images_are_enlarged_bilinearly_and_cut_to_whole_grey_levels() -> None:
@@ -67,7 +67,7 @@ def test_a_network_gets_the_shape_that_is_asked_for() -> None:
     )
 
 
-# ---- values ----
+# ---- values ------------------------------------------------------------------------------------------------
 
 
 def test_values_lie_between_black_and_white() -> None:
@@ -124,7 +124,7 @@ def test_a_constant_channel_is_not_blown_up() -> None:
     assert deviation[0] == pytest.approx(x[:, 0].std().item(), rel=1e-5)
 
 
-# ---- augmentation ----
+# ---- augmentation ------------------------------------------------------------------------------------------
 
 
 @given(crop=st.integers(0, 3), flip=st.booleans(), seed=st.integers(0, 10))

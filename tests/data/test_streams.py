@@ -204,7 +204,7 @@ def test_another_seed_draws_all_of_it_anew(what: str) -> None:
     assert all(a != b for a, b in zip(one, other))
 
 
-# ---- rotations ----
+# ---- rotations ---------------------------------------------------------------------------------------------
 
 
 def a_rotated(**options) -> Stream:

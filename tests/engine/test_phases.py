@@ -218,7 +218,7 @@ def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> N
 
     import yaml
 
-    from cl_lightning.config import conf_dir
+    from cl_lightning.conf_dir import conf_dir
 
     keys = yaml.safe_load((Path(conf_dir()) / "trainer" / "default.yaml").read_text())
     assert set(keys) == {field.name for field in fields(Training)}
@@ -242,7 +242,7 @@ def test_predictors_of_a_restored_learner_find_what_those_of_one_that_went_on_do
     assert restored.found == went_on.learner.found == (s.head, False)
 
 
-# ---- long work between phases ----
+# ---- long work between phases ------------------------------------------------------------------------------
 
 
 class Searches(Finetune):

@@ -111,7 +111,7 @@ def test_replayed_examples_that_are_no_copies_are_told() -> None:
         assert "32 examples were added" in found[rule].evidence
 
 
-# ---- from what happened in a run ----
+# ---- from what happened in a run ---------------------------------------------------------------------------
 
 
 class Replays(Finetune):
@@ -184,7 +184,7 @@ def test_mini_batches_of_the_test_mix_images_of_all_tasks() -> None:
     assert tasks == [[0], [1], [2]]
 
 
-# ---- examples found in a learner's checkpoint ----
+# ---- examples found in a learner's checkpoint --------------------------------------------------------------
 
 
 @given(
@@ -223,7 +223,7 @@ def test_black_images_are_no_evidence() -> None:
     assert copies_in({"memory": torch.zeros(10, 36)}, task) == {}
 
 
-# ---- resemblance ----
+# ---- resemblance -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_train", [100, 1000])
@@ -264,7 +264,7 @@ def test_a_turn_that_loses_no_pixel_is_no_permutation(degrees: float) -> None:
     assert not any(s.recipe(index).permuted for index in range(2))
 
 
-# ---- grants ----
+# ---- grants ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_predictor_may_not_need_more_than_is_granted() -> None:
         evaluator.measure({"": Independent(build=builder(s), head=s.head)}, 0)
 
 
-# ---- learners that are taken for what they are ----
+# ---- learners that are taken for what they are -------------------------------------------------------------
 
 
 class McDropout(Finetune):

@@ -180,7 +180,7 @@ def test_the_closed_form_is_for_networks_of_linear_layers_called_once(kind: str,
     assert bool(calls) == closed
 
 
-# ---- the learner ----
+# ---- the learner -------------------------------------------------------------------------------------------
 
 S = toys.stream(tasks=3)
 

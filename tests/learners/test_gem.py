@@ -130,7 +130,7 @@ def test_a_hundred_memories_are_solved_to_the_conditions_of_the_optimum(constrai
     assert np.abs(slope * (v - 0.5)).max() < 1e-7
 
 
-# ---- the learner ----
+# ---- the learner -------------------------------------------------------------------------------------------
 
 
 def learned(cls, tasks: int = 2, **options):
@@ -287,7 +287,7 @@ def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
     assert gem > without_margin + 0.01
 
 
-# ---- heads of tasks ----
+# ---- heads of tasks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", [GEM, AGEM])

@@ -61,7 +61,7 @@ def after_first_task(
     return learner, built
 
 
-# ---- candidates ----
+# ---- candidates --------------------------------------------------------------------------------------------
 
 
 TRAINABLE = {
@@ -145,7 +145,7 @@ def test_new_modules_begin_alike_in_all_candidates_and_as_independents_do() -> N
             )
 
 
-# ---- memory, as published ----
+# ---- memory, as published ----------------------------------------------------------------------------------
 
 
 SAVED = {0: 0, 1: 0.008, 2: 0.602, 3: 1.213, 4: 1.825, 5: 2.139, 6: 2.436, 7: 2.439}  # MB, by modules re-used
@@ -194,7 +194,7 @@ def test_a_trunk_with_a_head_a_task_needs_the_published_memory(
     assert round(published_memory(learner) / 1e6, 3) == megabytes
 
 
-# ---- learning ----
+# ---- learning ----------------------------------------------------------------------------------------------
 
 
 def copied(seed: int = 0, n_train: int = 120, again: int = 40, **last: Any) -> Stream:
@@ -433,7 +433,7 @@ def test_frozen_modules_stay_in_evaluation_mode_whoever_asks(run: toys.Learned) 
     assert not any(module.training for module in learner.library.modules_by_number.modules())
 
 
-# ---- the search ----
+# ---- the search --------------------------------------------------------------------------------------------
 
 
 def test_features_of_many_paths_call_each_module_once() -> None:
@@ -505,7 +505,7 @@ def test_without_validation_data_there_is_no_search() -> None:
         toys.learn(MNTDP(build=toys.builder(s), head=s.head), s, toys.training())
 
 
-# ---- costs and references ----
+# ---- costs and references ----------------------------------------------------------------------------------
 
 
 def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:

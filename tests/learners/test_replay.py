@@ -74,7 +74,7 @@ def test_a_ring_holds_the_last_of_each_class_of_each_task() -> None:
     assert memory["filled"] == 24
 
 
-# ---- the learner ----
+# ---- the learner -------------------------------------------------------------------------------------------
 
 
 class Noting(ER):

@@ -172,7 +172,7 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
 
 
 def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> None:
-    from cl_lightning.config import conf_dir
+    from cl_lightning.conf_dir import conf_dir
     from cl_lightning.report import compare
 
     for paper in papers():
@@ -386,7 +386,7 @@ def test_a_study_is_a_sweep_of_its_own(tmp_path: Path) -> None:
     )
 
 
-# ---- what stands beside what ----
+# ---- what stands beside what -------------------------------------------------------------------------------
 
 TABLE_3 = {  # of Lopez-Paz and Ranzato 2017: average accuracy and backward transfer, by learner and passes
     "joint": {1: (0.83, None), 2: (0.87, None), 5: (0.89, None)},
@@ -542,7 +542,7 @@ def test_other_images_and_classes_under_the_same_names_are_told_as_what_was_vari
     assert sorted(row[column] for row in rows) == ["None", "mnist", "mnist", "usps"]
 
 
-# ---- the code of runs ----
+# ---- the code of runs --------------------------------------------------------------------------------------
 
 NOT_ALL = "These runs were not all made by the same code, and may differ for that reason:"
 THIS, OTHER = (f"cl_lightning 1.0 (source {source}), torch 2.6" for source in ("abc", "def"))

@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.command import main
-from cl_lightning.config import conf_dir
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
 from cl_lightning.experiment import run as run_config
 from cl_lightning.identity import relevant

@@ -80,7 +80,7 @@ class Stream:
     def images(self, recipe: Recipe) -> Images:
         return recipe.images or self.sources[0]
 
-    # ---- examples ----
+    # ---- examples ------------------------------------------------------------------------------------------
 
     def task(self, index: int, past: tuple[Task, ...] = (), lease: Lease | None = None) -> Task:
         """A task with its training and validation examples: for the data module, which lends them."""
@@ -162,7 +162,7 @@ class Stream:
         dark = torch.full((self.shape[0], 1, 1), float(self.show.values[0]))
         return self.normalised(index, dark)[:, 0, 0]
 
-    # ---- what it is ----
+    # ---- what it is ----------------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> str:
