@@ -96,12 +96,10 @@ def parts_of(holder: object, name: str) -> list[tuple[str, Any]]:
 def unsaved(learner: Any) -> dict[str, tuple[int, int]]:
     """Tensors and arrays that a learner keeps in attributes of its own, and no checkpoint stores: by name,
     which object it is and how often it was written to."""
-    # Private: _cdata tells storages apart on every device, _version is torch's only count of changes in
+    known = reachable_tensors([*learner.parameters(), *learner.buffers(), learner.memory])
+    # Private: _cdata tells storages apart on every device; _version is torch's only count of changes in
     # place.
-    saved = {
-        tensor.untyped_storage()._cdata
-        for _, tensor in reachable_tensors([*learner.parameters(), *learner.buffers(), learner.memory])
-    }
+    saved = {tensor.untyped_storage()._cdata for _, tensor in known}
     own = {key: value for key, value in vars(learner).items() if key not in learner.of_base}
     found = {}
     for name, tensor in reachable_tensors(own, ""):

@@ -14,15 +14,16 @@ from cl_lightning.checking import Count
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
-from cl_lightning.learners.parts.modules import NewModules, Trie, own_network, widened
+from cl_lightning.learners.parts.modules import NewModules, Prefix, Trie
 from cl_lightning.learners.parts.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.learners.parts.notes import ModulePaths
+from cl_lightning.learners.parts.one_task import own_network, widened
 from cl_lightning.randomness import rng
 
 AT_ONCE = 125  # images whose features are computed together in the search: few enough for a processor's cache
 
 
-def prefix_of(c: Candidate) -> tuple[int, ...]:
+def prefix_of(c: Candidate) -> Prefix:
     """Numbers of the modules that a candidate re-uses, from the input on."""
     new: Any = c.network
     return new.prefix
@@ -52,13 +53,8 @@ class MNTDP(Learner):
         **base: Any,
     ) -> None:
         super().__init__(**base)
-        self.k, self.prior, self.allow_head_reuse, self.neighbours, self.searched = (
-            k,
-            prior,
-            allow_head_reuse,
-            neighbours,
-            searched,
-        )
+        self.k, self.prior, self.allow_head_reuse = k, prior, allow_head_reuse
+        self.neighbours, self.searched = neighbours, searched
         self.network = None
         self.library = Trie(self.new_module)
         self.found: ModulePaths | None = None  # the last task's, for the results
@@ -94,24 +90,21 @@ class MNTDP(Learner):
 
     def paths_from(self, sources: Sequence[int], task: Task) -> list[Candidate]:
         """Every distinct prefix of the sources' paths with new modules behind it, the longest first."""
-        fresh = self.new_modules(task.index, task.head.owned[task.index])
+        own = task.head.owned[task.index]
+        fresh = self.new_modules(task.index, own)
         prefixes = {tuple(self.library.paths[j][:r]) for j in sources for r in range(len(fresh) + 1)} | {()}
         found = []
         for prefix in sorted(prefixes, key=lambda prefix: (-len(prefix), prefix)):
-            whole = len(prefix) == len(fresh)
-            if whole and not (
-                self.allow_head_reuse and self.library.num_outputs(prefix) == len(task.head.owned[task.index])
-            ):
-                continue
             alone = sum(len(other) == len(prefix) for other in prefixes) == 1
             name = f"reuse={len(prefix)}" + ("" if alone else f" behind {prefix[-1]}")
-            for point in self.grid[:1] if whole else self.grid:
-                network = NewModules(prefix, copy.deepcopy(fresh[len(prefix) :]))
-                found.append(
-                    Candidate(network, {}, name)
-                    if whole
-                    else Candidate(network, point, f"{name},{name_of(point)}")
-                )
+            new = fresh[len(prefix) :]
+            if new:
+                found += [
+                    Candidate(NewModules(prefix, copy.deepcopy(new)), point, f"{name},{name_of(point)}")
+                    for point in self.grid
+                ]
+            elif self.allow_head_reuse and self.library.num_outputs(prefix) == len(own):
+                found.append(Candidate(NewModules(prefix, []), {}, name))
         return found
 
     def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
@@ -126,7 +119,7 @@ class MNTDP(Learner):
 
     # ---- candidates in training: what they re-use is computed once -----------------------------------------
 
-    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> dict[tuple[int, ...], torch.Tensor]:
+    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> dict[Prefix, torch.Tensor]:
         return self.library.features(batch.x, {prefix_of(c) for c in candidates})
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
@@ -158,9 +151,7 @@ class MNTDP(Learner):
         return [by_trunk[tuple(path[:-1])] for path in self.library.paths]
 
     @torch.no_grad()
-    def search_features(
-        self, split: Split, trunks: set[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], torch.Tensor]:
+    def search_features(self, split: Split, trunks: set[Prefix]) -> dict[Prefix, torch.Tensor]:
         parts = [self.library.features(x, trunks) for x in split.x.split(AT_ONCE)]
         return {trunk: torch.cat([part[trunk].flatten(1) for part in parts]) for trunk in trunks}
 

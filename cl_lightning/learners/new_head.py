@@ -12,7 +12,7 @@ import torch.nn as nn
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner, Needs
 from cl_lightning.learners.parts.built import Built
-from cl_lightning.learners.parts.modules import own_network, widened
+from cl_lightning.learners.parts.one_task import own_network, widened
 
 
 class TrunkAndHead(nn.Module):

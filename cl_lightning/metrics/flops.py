@@ -42,7 +42,7 @@ class Flops(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        formula = flop_registry.get(func._overloadpacket)
+        formula = flop_registry.get(func._overloadpacket)  # private: the registry's own key
         if formula is None and is_composite(func):
             with self:  # what is made of other operations counts as these
                 return func.decompose(*args, **kwargs)

@@ -8,7 +8,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.learners.gem import dual
+from cl_lightning.learners.parts.quadratic import dual
 
 
 def mlp() -> nn.Module:

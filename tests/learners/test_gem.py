@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import AGEM, GEM, Candidate, Finetune, Learner
-from cl_lightning.learners.gem import dual
 from cl_lightning.learners.parts.gradients import gradient, set_gradient, trained
+from cl_lightning.learners.parts.quadratic import dual
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.randomness import rng
 from tests import toys
