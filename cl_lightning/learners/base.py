@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -125,6 +125,13 @@ class Learner(pl.LightningModule):
     frozen_predictions = False
     tunes: tuple[str, ...] = ()
     automatic_optimization = False
+
+    # What tests/test_contract.py asks of a learner that lies in conf/learner.
+    without_strength: Mapping[str, Any] | None = (
+        None  # keys that make it finetune to the bit; None: no such keys
+    )
+    first_as_finetune = True  # whether it learns the first task as finetune does, to the bit
+    starts_anew = False  # whether each task begins with other weights than the last one ended with
 
     def __init__(
         self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0

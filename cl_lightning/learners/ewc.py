@@ -27,7 +27,7 @@ class EWC(Learner):
     data's loss alone.
     """
 
-    grid_keys = ("strength",)
+    grid_keys, without_strength = ("strength",), {"strength": 0}
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ class Independent(Learner):
     ) -> None:
         super().__init__(**base)
         self.start, self.split_width = start, split_width
+        self.starts_anew, self.first_as_finetune = start == "random", not split_width
         self.network = None
         self.networks = Built(self.new_network)
 

@@ -40,7 +40,7 @@ class MNTDP(Learner):
     """
 
     needs = Needs(task_id_at_test=True)
-    frozen_predictions = True
+    frozen_predictions = starts_anew = True
 
     def __init__(
         self,

@@ -45,6 +45,7 @@ class NewHead(Learner):
     """
 
     needs = Needs(task_id_at_test=True)
+    starts_anew = True
 
     def __init__(self, *, trunk: Literal["freeze", "finetune"] = "freeze", **base: Any) -> None:
         super().__init__(**base)
