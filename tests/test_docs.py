@@ -321,6 +321,21 @@ def test_every_learner_stream_and_network_has_a_row_on_its_page() -> None:
         ]
 
 
+def test_the_tree_on_the_page_of_the_design_is_that_of_the_package() -> None:
+    drawn, folders = set(), []
+    tree = docs.page("design").partition("<!-- tree: begin -->")[2].partition("<!-- tree: end -->")[0]
+    for line in (line for line in tree.splitlines() if line.strip("` \n")):
+        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        folders[depth:] = [name]
+        drawn.add("".join(folders[: depth + 1]))
+    missing = {name for name in drawn if not (ROOT / name).exists()}
+    assert not missing
+    package = ROOT / "cl_lightning"
+    files = [path for path in package.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+    rooms = {f"{path.parent.relative_to(ROOT)}/" for path in files}
+    assert {str(path.relative_to(ROOT)) for path in files} | rooms <= drawn
+
+
 def test_every_hook_of_a_learner_is_on_its_page() -> None:
     private = {
         "training_step",
