@@ -13,6 +13,7 @@ from cl_lightning.checking import check, resolve_target
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import effective_settings
+from cl_lightning.selection.sweep import in_a_sweep
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -122,7 +123,7 @@ def build_callbacks(cfg: DictConfig) -> list:
         resolve_target(callback, f"trainer.callbacks[{i}]")()
         for i, callback in enumerate(cfg.trainer.callbacks)
     ]
-    return [*own, *([ProgressDisplay()] if cfg.progress else [])]
+    return [*own, *([ProgressDisplay()] if cfg.progress and not in_a_sweep() else [])]
 
 
 def device_of(settings: Training) -> Any:

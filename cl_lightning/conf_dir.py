@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 
 def bf16_if_fast() -> str:
@@ -13,7 +15,30 @@ def bf16_if_fast() -> str:
     return "bf16-mixed" if flags.is_file() and "avx512_bf16" in flags.read_text() else "32"
 
 
+LOOKS = (
+    "outputs",
+    "cache",
+    "resume",
+    "logger",
+    "progress",
+    "figures",
+    "debug",
+)  # keys that say where and how, not what
+
+
+def sweep_name(_root_: DictConfig) -> str:
+    """A name for the sweep of a command line: the same for the same sweep."""
+    hydra = _root_.hydra
+    swept = sorted(
+        override
+        for override in hydra.overrides.task
+        if override.partition("=")[0].partition(".")[0] not in LOOKS
+    )
+    return hashlib.sha256(json.dumps([swept, str(hydra.sweeper.get("params"))]).encode()).hexdigest()[:8]
+
+
 OmegaConf.register_new_resolver("bf16_if_fast", bf16_if_fast, replace=True)
+OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
 
 
 def conf_dir() -> str:

@@ -14,6 +14,7 @@ from pydantic import Field
 from cl_lightning.checking import Count, FolderName, Size, Text, check_arguments, target_of
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.engine.settings import Training
+from cl_lightning.errors import Refusal
 from cl_lightning.protocol import Grants
 
 Group = Annotated[Mapping[str, Any], Field(description="one of the choices that --help lists, or a mapping")]
@@ -52,7 +53,7 @@ class Settings:
     name: FolderName
     seed: Size
     outputs: Text
-    resume: bool | Literal["anyway"]
+    resume: bool | Literal["anyway", "retry"]
     cache: Text
     checkpoints: Literal["all", "last"] | None
     run: Text | None
@@ -72,6 +73,17 @@ def check_config(cfg: DictConfig) -> None:
     What a learner, stream, backbone, data set or logger is given is checked when it is imported.
     """
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    if "best" in settings:
+        raise Refusal(
+            f"best={settings['best']} is no choice here. It lies in the folder of the sweep that chose it: "
+            f"--config-dir <folder of the sweep> +best={settings['best']}."
+        )
+    if "stream" in settings["selection"]:
+        raise Refusal(
+            "selection=stream_level learns whole streams, one a point of an outer grid: that is a sweep, and this is a single run.\n"
+            "Start it from the command line, without another sweeper and without selection as a swept key; "
+            "or use selection=task_level."
+        )
     check_arguments(Settings, settings)
     Training(**settings["trainer"])  # refuses keys that do not go together
     for group in ("learner", "stream", "backbone"):

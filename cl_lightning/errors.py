@@ -12,6 +12,11 @@ class Refusal(Exception):
     traceback, exit code 2."""
 
 
+class Diverged(Refusal):
+    """All candidates of a task were dropped, because their weights were no numbers any more: a result, and not tried again unless
+    that is asked for."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """
     >>> nearest("finetun", ["finetune", "joint"]), nearest("x", ["finetune", "joint"])

@@ -21,6 +21,7 @@ from cl_lightning.data.task import Task
 from cl_lightning.engine.boundary import task_record, witnessed
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
+from cl_lightning.errors import Diverged
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
@@ -39,9 +40,10 @@ from cl_lightning.resume import (
     steps_until,
 )
 from cl_lightning.selection.grid import taken_out
-from cl_lightning.selection.sweep import in_a_sweep
+from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 from cl_lightning.store.folder import discard, is_writable, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
+from cl_lightning.store.status import Progress, read_status, told
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
@@ -55,19 +57,31 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     with termination.handled():
         stream = build_stream(cfg)
         folder = run_folder(cfg, stream)
+        tell_folder(folder)
         results = finished_results(folder) if cfg.resume is not False else None
         if results is None:
             with locked(folder):
                 if cfg.resume is False:
                     discard(folder)
-                results = finished_results(folder) or train(cfg, folder, stream, command)
+                if cfg.resume is True:
+                    refuse_again(folder)
+                with told(folder) as progress:
+                    results = finished_results(folder) or train(cfg, folder, stream, command, progress)
         draw_missing(cfg, folder, results)
-        show(results, folder, note=changed(results["version"], versions(cfg)))
+        if not in_a_sweep():  # which has a table of its own at its end
+            show(results, folder, note=changed(results["version"], versions(cfg)))
     at_end = results["validation_at_end"]
     mean = None if at_end is None else at_end["mean"]
     if mean is None:
         refuse_to_choose(NO_VALIDATION)
     return mean
+
+
+def refuse_again(folder: Path) -> None:
+    """A run that diverged does so again: that is a result."""
+    status = read_status(folder)
+    if status is not None and status.state == "diverged":
+        raise Diverged(str(status.said))
 
 
 def draw_missing(cfg: DictConfig, folder: Path, results: Results) -> None:
@@ -79,7 +93,9 @@ def draw_missing(cfg: DictConfig, folder: Path, results: Results) -> None:
                 draw(results, folder)
 
 
-def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str]) -> Results:
+def train(
+    cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str], progress: Progress
+) -> Results:
     """Learn every task that the store does not hold yet, and write the results."""
     trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     settings, grants = Training(**trainer), Grants(**cfg.grants)
@@ -88,6 +104,7 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
     check_run(cfg, stream, settings, learner, grants)
     constants, callbacks = unsaved(learner), build_callbacks(cfg)  # constants are made again at a restart
     store, learned = begin_or_resume(cfg, folder, stream, learner, command)
+    progress.say(learned, len(stream))
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
@@ -121,6 +138,7 @@ def train(cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str])
         def measure(learned: int) -> None:
             if store.load(row_key(learned), RowRecord) is None:
                 store.save(row_key(learned), measured(learned))
+                progress.say(learned, len(stream))
                 if learned < len(stream):  # the last predictors are also tested on validation data
                     store.drop("work")
 

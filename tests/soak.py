@@ -29,7 +29,7 @@ from tests.dying import dying
 
 SHORT = (
     "trainer.batch_size=16", "trainer.block=2", "trainer.checkpoint_minutes=0.0005", "backbone.dropout=0.2",
-    "trainer.max_epochs=6", "trainer.patience=1000", "trainer.log_every=1",
+    "trainer.max_epochs=12", "trainer.patience=1000", "trainer.log_every=1",
 )  # fmt: skip
 COMMANDS = {
     "default": SHORT,
@@ -42,7 +42,13 @@ COMMANDS = {
     ),
     "shares with carry": (*SHORT, "trainer.candidates_at_once=2", "trainer.optimizer_state=carry"),
     "branch": (*SHORT, "trainer.optimizer=sgd", "selection=none", "from_task=1"),
-    "mntdp_d, k=2": (*SHORT, "learner=mntdp_d", "learner.k=2", "selection=none", "backbone.dropout=0.0"),
+    "mntdp_d with k of 2": (
+        *SHORT,
+        "learner=mntdp_d",
+        "learner.k=2",
+        "selection=none",
+        "backbone.dropout=0.0",
+    ),
 }
 AT_FILES = ("tensors written", "before a record", "after a rename", "record written")
 

@@ -23,9 +23,9 @@ import cl_lightning
 from cl_lightning import config
 from cl_lightning.build import build_sources, check_targets
 from cl_lightning.cli.data import COMMANDS, configured
+from cl_lightning.cli.report import main as report
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.learners import Learner
-from cl_lightning.report.__main__ import main as report
 from cl_lightning.report.results import schema
 from tests import docs
 from tests.docs import PAGES, README, ROOT, Command

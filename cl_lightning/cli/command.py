@@ -9,7 +9,6 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from typing import NoReturn
-from unittest.mock import patch
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
@@ -17,10 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning import termination
 from cl_lightning.cli.sentences import from_hydra, sentence
-from cl_lightning.cli.sweeps import Job, failures, own_command, told
+from cl_lightning.cli.sweeps import Job, failures, new_sweep, own_command
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
-from cl_lightning.selection.sweep import in_a_sweep
+from cl_lightning.selection.sweep import in_a_sweep, tell_failure
 
 
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
@@ -38,9 +37,10 @@ def run_config(cfg: DictConfig) -> float | None:
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
         message = sentence(from_hydra(error) if isinstance(error, OmegaConfBaseException) else error)
-        print(message, file=sys.stderr)
         if in_a_sweep():
+            tell_failure(message)
             raise Refusal(message) from None
+        print(message, file=sys.stderr)
         raise SystemExit(2) from None
 
 
@@ -57,13 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(help_page(arguments))
         return 0
-    hydras = (
-        patch.object(sys, "argv", [sys.argv[0], *arguments]),
-        patch.dict(os.environ, HYDRA_FULL_ERROR="1"),
-        patch.object(argparse.ArgumentParser, "error", refuse),
-    )
-    with hydras[0], hydras[1], hydras[2], termination.handled(), told() as jobs:
-        code = ended(jobs, "debug.traceback=true" in arguments)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra tells of errors in its own words
+    jobs = new_sweep()
+    typed, error = sys.argv, argparse.ArgumentParser.error
+    try:
+        sys.argv = [typed[0], *arguments]
+        argparse.ArgumentParser.error = refuse  # type: ignore[assignment, method-assign]
+        with termination.handled():
+            code = ended(jobs, "debug.traceback=true" in arguments)
+    finally:
+        sys.argv, argparse.ArgumentParser.error = typed, error  # type: ignore[method-assign]
     for line in failures(jobs):
         print(line, file=sys.stderr)
     return code or 2 * any(job.failure for job in jobs)

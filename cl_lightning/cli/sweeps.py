@@ -1,25 +1,29 @@
-"""Sweeps (``--multirun``): a job that fails ends no other, and all that failed are told at the end."""
+"""Sweeps: a job that fails ends no other; the sweep tells how its jobs fare, and ends in a table."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from threading import Event, Thread
+from time import monotonic
 from typing import Any
-from unittest.mock import patch
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 
 from cl_lightning.cli.sentences import sentence
-from cl_lightning.selection.sweep import in_a_sweep
+from cl_lightning.errors import Refusal
+from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points
+from cl_lightning.selection.sweep import JOBS, in_a_sweep, read_job
 
 OF_SWEEPS = (
     "hydra.mode",
@@ -29,45 +33,67 @@ OF_SWEEPS = (
     "hydra.sweeper",
     "hydra.sweep.",
 )
+POLLED = 0.5  # seconds between two looks at the jobs
 
 
 @dataclass(frozen=True)
 class Job:
     """A job that has ended."""
 
+    number: int
     overrides: list[str]
     failure: str | None  # None: it did not fail
+    value: float | None  # what its run returned: the mean validation accuracy at the end of the stream
+    folder: str | None  # of its run
 
 
-@contextmanager
-def told() -> Iterator[list[Job]]:
-    """Tell the jobs of a sweep inside, as they end. The sweeper gets None for one that failed, and goes
-    on."""
-    jobs: list[Job] = []
-    original = Plugins.instantiate_launcher
-
-    def instantiate_launcher(plugins: Plugins, **given: Any) -> SimpleNamespace:
-        return SimpleNamespace(launch=partial(launch, original(plugins, **given).launch, jobs))
-
-    with patch.object(Plugins, "instantiate_launcher", instantiate_launcher):
-        yield jobs
+_jobs: list[Job] = []  # of the sweep that is going on; a process has one at a time
 
 
-def launch(
-    launch_all: Any, jobs: list[Job], overrides: Sequence[Sequence[str]], **given: Any
-) -> Sequence[JobReturn]:
-    """Launch jobs, and tell what became of each."""
-    try:
-        ended: Sequence[JobReturn] = launch_all(overrides, **given)
-    except (KeyboardInterrupt, SystemExit):
-        end_processes()
-        raise
-    for job in ended:
-        error = job._return_value if job.status == JobStatus.FAILED else None
-        jobs.append(Job(list(job.overrides or ()), error and sentence(error)))
-        if error:
-            job.status, job.return_value = JobStatus.COMPLETED, None
-    return ended
+def new_sweep() -> list[Job]:
+    """The list that will hold the jobs of the next sweep as they end."""
+    _jobs.clear()
+    return _jobs
+
+
+# ---- launching -------------------------------------------------------------------------------------------
+
+
+class WatchedLauncher:
+    """A launcher of Hydra's, whose jobs are watched; one that fails gives None, and ends no other."""
+
+    def __init__(self, launcher: Any, config: DictConfig) -> None:
+        self.launcher, self.folder = launcher, Path(config.hydra.sweep.dir).resolve()
+
+    def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        for number in range(initial_job_idx, initial_job_idx + len(overrides)):
+            (self.folder / JOBS / f"{number}.json").unlink(missing_ok=True)  # of an earlier start
+        here = [f"hydra.sweep.dir={as_override(str(self.folder))}", "hydra.mode=MULTIRUN"]
+        with watched(self.folder, overrides, initial_job_idx):
+            try:
+                ended = self.launcher.launch(
+                    [[*own, *here] for own in overrides], initial_job_idx=initial_job_idx
+                )
+            except (KeyboardInterrupt, SystemExit):
+                end_processes()
+                raise
+        for number, (own, job) in enumerate(zip(overrides, ended), start=initial_job_idx):
+            error = (
+                job._return_value if job.status == JobStatus.FAILED else None
+            )  # reading return_value raises it
+            if error:
+                job.status, job.return_value = JobStatus.COMPLETED, None
+            folder = read_job(self.folder, number).get("folder")
+            _jobs.append(Job(number, list(own), error and sentence(error), job.return_value, folder))
+        return ended
+
+
+def as_override(value: Any) -> str:
+    """
+    >>> as_override([1, 2]), as_override("a=b"), as_override(None)
+    ('[1, 2]', '"a=b"', 'null')
+    """
+    return json.dumps(value)
 
 
 def end_processes() -> None:
@@ -77,6 +103,88 @@ def end_processes() -> None:
         with suppress(OSError):  # of a process that has just ended
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
                 os.kill(int(stat.parent.name), signal.SIGTERM)
+
+
+# ---- watching --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def watched(folder: Path, overrides: Sequence[Sequence[str]], first: int) -> Iterator[None]:
+    """While jobs run, whatever runs them: a line for each that ends, and on a terminal where the others are."""
+    over = Event()
+    watch = Watch(folder, overrides, first)
+    thread = Thread(target=watch.run, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        watch.look()
+        watch.close()
+
+
+class Watch:
+    """Looks at the files in which jobs and runs say how they fare."""
+
+    def __init__(self, folder: Path, overrides: Sequence[Sequence[str]], first: int) -> None:
+        self.folder, self.overrides, self.first = folder, overrides, first
+        self.said: dict[int, str] = {}
+        self.console, self.began = Console(stderr=True), monotonic()
+        self.live = self.console.status("") if self.console.is_terminal else None
+
+    def run(self, over: Event) -> None:
+        if self.live:
+            self.live.start()
+        while not over.wait(POLLED):
+            self.look()
+
+    def look(self) -> None:
+        from cl_lightning.store.status import read_status
+
+        running = []
+        for place, own in enumerate(self.overrides):
+            about = read_job(self.folder, self.first + place)
+            status = read_status(Path(about["folder"])) if "folder" in about else None
+            if "failed" in about:
+                said = " ".join(about["failed"].splitlines())
+                self.say(
+                    place, f"{'diverged' if status and status.state == 'diverged' else 'failed'}: {said}"
+                )
+            elif status is not None and status.state == "done":
+                self.say(place, "done")
+            elif status is not None:
+                running.append(f"{self.name(own)}: {status.learned} of {status.tasks} tasks")
+        if self.live:
+            done = f"{len(self.said)} of {len(self.overrides)} jobs ended{self.left()}"
+            self.live.update("; ".join([done, *running[:4]]))
+
+    def say(self, place: int, how: str) -> None:
+        if place not in self.said:
+            self.said[place] = how
+            left = self.left() if len(self.said) < len(self.overrides) else ""
+            line = (
+                f"job {place + 1} of {len(self.overrides)} ({self.name(self.overrides[place])}) {how}{left}"
+            )
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def name(self, own: Sequence[str]) -> str:
+        return " ".join(different(own, self.overrides) or own)
+
+    def left(self) -> str:
+        from cl_lightning.callbacks.progress import clock
+
+        ended, still = len(self.said), len(self.overrides) - len(self.said)
+        return f", {clock((monotonic() - self.began) / ended * still)} left" if ended and still else ""
+
+    def close(self) -> None:
+        if self.live:
+            self.live.stop()
+
+
+def different(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:
+    """The overrides of a job that not all jobs have."""
+    return [override for override in own if not all(override in other for other in jobs)]
 
 
 def failures(jobs: Sequence[Job]) -> list[str]:
@@ -89,6 +197,130 @@ def failures(jobs: Sequence[Job]) -> list[str]:
         ]
         lines.append(f"  {' '.join(own or job.overrides)}: {' '.join(str(job.failure).splitlines())}")
     return lines if failed else []
+
+
+# ---- sweeps ----------------------------------------------------------------------------------------------
+
+
+def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], Any]) -> Any:
+    """Hydra's own sweep, with its record and table."""
+    returns = sweep(arguments)
+    write_sweep(sweeper.launcher.folder, "grid", arguments, _jobs, [], [])
+    show_runs(_jobs)
+    return returns
+
+
+def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
+    """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at the end."""
+    from cl_lightning.cli.choice import show_choices, write_best, write_choice
+
+    loader = sweeper.hydra_context.config_loader
+    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
+    jobs, scored, grids = [], [], []
+    for combination in sweeper.split_arguments(parsed, None)[0]:
+        cfg = loader.load_sweep_config(sweeper.config, combination)
+        points = points_for(cfg)
+        grids.append(points)
+        base = [override for override in combination if not of_the_search(override)]
+        others = tuple(override for override in base if not override.startswith("seed="))
+        for number, point in enumerate(points):
+            values = [f"{key}={as_override(value)}" for key, value in point.items()]
+            jobs.append([*base, "selection=task_level", *values])
+            scored.append((others, int(cfg.seed), number))
+    sweeper.validate_batch_is_legal(jobs)
+    size, returns = sweeper.max_batch_size or len(jobs), []
+    for first in range(0, len(jobs), size):
+        returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
+    found = [Scored(*about, job.value) for about, job in zip(scored, _jobs)]
+    over_seeds = bool(cfg.selection.over_seeds)
+    choices, folder = choose(found, over_seeds), sweeper.launcher.folder
+    write_sweep(folder, "stream_level", arguments, _jobs, found, choices)
+    for choice in choices:
+        own = [
+            job
+            for job, each in zip(_jobs, found)
+            if each.others == choice.others and each.seed in choice.seeds
+        ]
+        chosen = [job for job, each in zip(_jobs, found) if job in own and each.number == choice.number]
+        write_best(folder, chosen, choice, over_seeds, loader, sweeper.config)
+        write_choice(own, chosen, choice)
+    show_choices(_jobs, found, choices, grids[0])
+    return returns
+
+
+def of_the_search(override: str) -> bool:
+    """Whether an override is for the search over streams, and not for its jobs."""
+    name = override.lstrip("+~").partition("=")[0]
+    return name in ("selection", "selection.over_seeds") or (
+        name.partition(".stream")[0] == "selection" and ".stream" in name
+    )
+
+
+def points_for(cfg: DictConfig) -> list[Point]:
+    """The outer grid of a configuration: the command's, else that of the experiment for its learner."""
+    from cl_lightning.identity import learner_name
+
+    selection: Any = OmegaConf.to_container(cfg.selection, resolve=True)
+    grid = selection["stream"] or tuned_grid(cfg)
+    points = outer_points(grid) if grid else []
+    if not points:
+        raise Refusal(
+            f"selection=stream_level has no outer grid for learner {learner_name(cfg)}: the experiment names none. "
+            "Give one, as in 'selection.stream={learner.strength:[1,10,100]}', or use selection=task_level."
+        )
+    return points
+
+
+def tuned_grid(cfg: DictConfig) -> Any:
+    from cl_lightning.identity import learner_name
+
+    tuned: Any = OmegaConf.to_container(cfg.tuned, resolve=True)
+    return tuned.get(learner_name(cfg), {}).get("stream")
+
+
+def write_sweep(
+    folder: Path,
+    kind: str,
+    arguments: Sequence[str],
+    jobs: Sequence[Job],
+    scored: Sequence[Scored],
+    choices: Sequence[Choice],
+) -> None:
+    """``sweep.json``: what was swept and what came of it, without clocks and test numbers."""
+    from cl_lightning.store.files import write_whole
+    from cl_lightning.store.status import read_status
+
+    rows = []
+    for place, job in enumerate(jobs):
+        status = read_status(Path(job.folder)) if job.folder else None
+        state = status.state if status else "failed" if job.failure else "done"
+        row = {
+            "overrides": job.overrides,
+            "run": job.folder and os.path.relpath(job.folder, folder),
+            "state": state,
+        }
+        rows.append({**row, "validation": job.value, **({"point": scored[place].number} if scored else {})})
+    chosen = [asdict(choice) for choice in choices]
+    content: Mapping[str, Any] = {
+        "schema": 1,
+        "kind": kind,
+        "arguments": list(arguments),
+        "jobs": rows,
+        "chosen": chosen,
+    }
+    with write_whole(folder / "sweep.json") as building:
+        building.write_text(json.dumps(content, indent=1))
+
+
+def show_runs(jobs: Sequence[Job]) -> None:
+    """A table of all finished runs, seeds aggregated: validation first, then test."""
+    from cl_lightning.cli.report import print_groups
+    from cl_lightning.report.compare import groups_in
+
+    folders = [Path(job.folder) for job in jobs if job.folder and not job.failure]
+    if folders:
+        print_groups(groups_in(folders))
 
 
 def own_command() -> list[str]:

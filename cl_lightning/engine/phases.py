@@ -28,7 +28,7 @@ from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, check_storable
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Flops
@@ -317,11 +317,12 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
     candidates = [candidate for group in groups for candidate in group.candidates]
     winner = best_of(candidates)
     if candidates[winner].diverged:
-        raise Refusal(
+        raise Diverged(
             f"All candidates of task {task.index} were dropped, because their weights became infinite or no "
             "numbers: "
             f"{', '.join(c.name for c in candidates)}.\n"
-            "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip."
+            "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip; "
+            "resume=retry tries the same again."
         )
     steps = sum(group.mini_batches for group in groups)
     foreign = 0 if phase.train is None else int((phase.train.task != task.index).sum())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cl_lightning.store.records import RowRecord, StartRecord, TaskRecord
+from cl_lightning.store.records import ChosenRecord, RowRecord, StartRecord, TaskRecord
 
 # Growth of costs that is allowed: they also depend on how full the last mini-batch of an epoch is.
 GROWTH = 1.1
@@ -44,6 +44,7 @@ class Setting:
     declares_past: bool = False
     passes: int | None = None  # of a single pass: how often each example may be seen
     callbacks: Sequence[str] = ()  # the user's own
+    chosen_of: int | None = None  # points of a search over whole streams that chose this run
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,12 @@ class Finding:
     evidence: str
 
 
-def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowRecord]) -> list[Finding]:
+def card_of(
+    start: StartRecord,
+    tasks: Sequence[TaskRecord],
+    rows: Sequence[RowRecord],
+    chosen: ChosenRecord | None = None,
+) -> list[Finding]:
     """The card of a run, made of its records; empty before the first task is learned."""
     stream, needs = start.stream, start.needs
     setting = Setting(
@@ -66,6 +72,7 @@ def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowR
         declares_past=needs["past_data"],
         passes=start.passes,
         callbacks=start.callbacks,
+        chosen_of=chosen.points if chosen else None,
     )
     return (
         card(setting, [lesson_of(task, stream.tasks[task.task]["n_train"]) for task in tasks])
@@ -100,7 +107,7 @@ def card(setting: Setting, lessons: Sequence[Lesson]) -> list[Finding]:
         no_stored_examples("no retraining on old tasks", setting, lessons),
         more_than_two_tasks(len(lessons)),
         no_stored_examples("low memory", setting, lessons),
-        causality(lessons),
+        causality(setting, lessons),
         constant_update(lessons),
     ]
     if setting.passes:
@@ -200,8 +207,11 @@ def more_than_two_tasks(tasks: int) -> Finding:
     return verdict("more than two tasks", tasks > 2, f"{tasks} task{'s' * (tasks > 1)}")
 
 
-def causality(lessons: Sequence[Lesson]) -> Finding:
+def causality(setting: Setting, lessons: Sequence[Lesson]) -> Finding:
     rule = "causality"
+    if setting.chosen_of is not None:
+        told = f"validation data of all tasks, past and future, chose this run among {setting.chosen_of}"
+        return verdict(rule, False, f"{told} over whole streams (selection=stream_level)")
     ahead = [i for i, lesson in enumerate(lessons) if max(lesson.lent) > i]
     if ahead:
         return verdict(

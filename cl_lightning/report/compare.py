@@ -29,7 +29,11 @@ COLUMNS = {  # results, and their heads in a table
     "learning_curve_area": "LCA",
     "memory": "Mem MB",
     "cpu_seconds": "CPU s",
+    "search_flops": "search Tflop",
+    "search_seconds": "search CPU s",
 }
+
+DAGGER = "†"  # beside what was chosen by whole streams, as in Veniat et al. 2021
 
 HARMLESS = (  # settings that do not change what a number means
     "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block",
@@ -67,11 +71,16 @@ class Group:
         default_factory=dict
     )  # with the seeds that it ran, where runs tell it
 
+    @property
+    def chosen(self) -> bool:
+        """Whether validation data of whole streams chose it."""
+        return "search_flops" in self.values
+
     def label(self, column: str) -> str:
         values = self.values.get(column)
         if not values:
             return "-"
-        digits = 1 if column in ("cpu_seconds", "reused") else 3
+        digits = 1 if column in ("cpu_seconds", "search_seconds", "reused") else 3
         spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
         return f"{statistics.fmean(values):.{digits}f}{spread}"
 
@@ -150,6 +159,7 @@ def values_of(run: dict) -> dict[str, float | None]:
     cpu = [cost["seconds"].get("cpu") for cost in run["costs"]]
     last, reference, notes = run["costs"][-1], run.get("reference"), module_paths(run)  # from schema 3 on
     memory = last["published_memory"] / 1e6 if reference and last["published_memory"] else None
+    chosen = run.get("chosen")  # from schema 5 on
     return {
         **dict.fromkeys(COLUMNS),
         **run["metrics"],
@@ -159,6 +169,8 @@ def values_of(run: dict) -> dict[str, float | None]:
         "reused": notes[-1]["reused"] if notes else None,
         "memory": memory,
         "cpu_seconds": sum(cpu) if None not in cpu else None,
+        "search_flops": chosen["flops"] / 1e12 if chosen else None,
+        "search_seconds": chosen["seconds"] if chosen else None,
     }
 
 
@@ -308,7 +320,7 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for group, of_paper in zip(groups, printed):
         row = [group.experiment] * many + [
-            group.learner,
+            group.learner + DAGGER * group.chosen,
             *(shortened(group.settings.get(key)) for key in varied),
         ]
         for column in measures:

@@ -6,12 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cl_lightning.report.compare import Group, differing, head_of, other_images, papers, published, shortened
+from cl_lightning.report.compare import (
+    DAGGER,
+    Group,
+    differing,
+    head_of,
+    other_images,
+    papers,
+    published,
+    shortened,
+)
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
     """Lines on images that are not the named ones, and on code that was not the same."""
-    return [*stand_ins(groups), *withheld(groups), *different_code(groups)]
+    dagger = (
+        [f"{DAGGER} chosen by validation data of whole streams (selection=stream_level)."]
+        if any(g.chosen for g in groups)
+        else []
+    )
+    return [*dagger, *stand_ins(groups), *withheld(groups), *different_code(groups)]
 
 
 def unfinished(runs: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -25,6 +25,7 @@ from cl_lightning.store.files import Store, write_whole
 from cl_lightning.store.folder import is_writable, open_store, row_key, task_key
 from cl_lightning.store.records import (
     CandidateRecord,
+    ChosenRecord,
     PhaseRecord,
     ReferenceRecord,
     Row,
@@ -213,6 +214,17 @@ class Reference(TypedDict):
 
 
 @strict
+class Chosen(TypedDict):
+    points: Annotated[int, Field(ge=1, description="Of the outer grid that was searched.")]
+    seeds: Annotated[list[int], Field(description="Seeds that chose together.")]
+    score: Annotated[
+        float, Field(description="Mean validation accuracy over all tasks at the end, and over these seeds.")
+    ]
+    flops: Annotated[Number, Field(description="Operations of all runs of the search for these seeds.")]
+    seconds: Annotated[float, Field(ge=0, description="The processor's seconds of all these runs.")]
+
+
+@strict
 class TaskCosts(TypedDict):
     task: Number
     held: Annotated[
@@ -337,6 +349,12 @@ class Results(TypedDict):
         ),
     ]
     selected: Annotated[list[Selected], Field(description="The winner of every phase of training.")]
+    chosen: Annotated[
+        Chosen | None,
+        Field(
+            description="Where a search over whole streams (selection=stream_level) chose this run: what it chose from."
+        ),
+    ]
     notes: Annotated[
         list[dict[str, Any]],
         Field(
@@ -366,6 +384,7 @@ def results_of(store: Store, start: StartRecord) -> Results:
         store.load("validation", ValidationRecord),
         store.load("reference", ReferenceRecord),
     )
+    chosen = store.load("chosen", ChosenRecord)
     names = dict.fromkeys(name for row in rows for name in row.rows)
     unknown: Row = [None] * tasks
     main = [*(row.first for row in rows), *[unknown] * (tasks + 1 - len(rows))]
@@ -390,7 +409,7 @@ def results_of(store: Store, start: StartRecord) -> Results:
         "name": start.name,
         "config": start.config,
         "needs": start.needs,  # type: ignore[typeddict-item]
-        "card": [asdict(finding) for finding in card_of(start, learned, rows)],  # type: ignore[misc]
+        "card": [asdict(finding) for finding in card_of(start, learned, rows, chosen)],  # type: ignore[misc]
         "fingerprint": start.fingerprint,
         "learner": start.learner,
         "seed": start.seed,
@@ -402,6 +421,7 @@ def results_of(store: Store, start: StartRecord) -> Results:
         "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
         "probes": [probe(each) for task in learned for each in task.probes],
         "selected": [selected(phase) for phase in [*phases, *(reference.phases if reference else [])]],
+        "chosen": None if chosen is None else asdict(chosen),  # type: ignore[typeddict-item]
         "notes": [task.notes for task in learned],
         "costs": [costs(task, row) for task, row in zip(learned, rows[1:])],
         "environment": start.environment,

@@ -177,6 +177,17 @@ class ReferenceRecord:
 
 
 @dataclass(frozen=True)
+class ChosenRecord:
+    """That a run was chosen among others, by validation data at the end of the stream: what a search over whole streams leaves."""
+
+    points: int  # of the outer grid
+    seeds: list[int]  # that chose together
+    score: float  # the mean validation accuracy over all tasks, and over these seeds
+    flops: int  # operations of all runs of the search for these seeds
+    seconds: float  # the processor's
+
+
+@dataclass(frozen=True)
 class StreamRecord:
     """The stream of a run."""
 

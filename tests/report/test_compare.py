@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cl_lightning.cli.report import main
 from cl_lightning.identity import learner_name, relevant
-from cl_lightning.report.__main__ import main
 from cl_lightning.report.compare import COLUMNS, Group, gain, groups_in, papers, published, settings_of, table
 from cl_lightning.report.notes import notes
 from cl_lightning.report.results import metrics_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from cl_lightning.cli.report import main as report
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, ModulePaths
-from cl_lightning.report.__main__ import main as report
 from cl_lightning.report.results import results_of, schema
 from cl_lightning.store.folder import open_store
 from tests.commands import run

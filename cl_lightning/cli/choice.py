@@ -1,0 +1,119 @@
+"""What a search over whole streams leaves: a table of its points, a file that makes the winner again, a record in the winner's run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from cl_lightning.cli.sweeps import Job, different
+from cl_lightning.conf_dir import LOOKS
+from cl_lightning.identity import learner_name
+from cl_lightning.report.results import write_results
+from cl_lightning.report.tables import metric_table, metrics_in
+from cl_lightning.selection.stream_level import Choice, Point, Scored
+from cl_lightning.store.files import write_whole
+from cl_lightning.store.folder import locked, open_store
+from cl_lightning.store.records import ChosenRecord
+
+
+def write_choice(searched: Sequence[Job], chosen: Sequence[Job], choice: Choice) -> None:
+    """Record in the runs that were chosen that they were, from how many, and what the search cost."""
+    runs = [
+        json.loads((Path(job.folder) / "results.json").read_text())
+        for job in searched
+        if job.folder and job.value is not None
+    ]
+    costs = [cost for run in runs for cost in run["costs"]]
+    record = ChosenRecord(
+        points=len(searched) // len(choice.seeds),
+        seeds=list(choice.seeds),
+        score=choice.score,
+        flops=sum(cost["flops_executed"] for cost in costs),
+        seconds=sum(cost["seconds"].get("cpu", 0.0) for cost in costs),
+    )
+    for job in chosen:
+        assert job.folder is not None, "it has a score"
+        with locked(Path(job.folder), wait=60):
+            found = open_store(Path(job.folder))
+            assert found is not None
+            found[0].save("chosen", record)
+            write_results(found[0])
+
+
+def write_best(
+    folder: Path, chosen: Sequence[Job], choice: Choice, over_seeds: bool, loader: Any, master: DictConfig
+) -> Path:
+    """``best/<learner>-s<seed>.yaml``: a choice for ``+best=`` that makes the winner again."""
+    job = chosen[0]
+    cfg = loader.load_sweep_config(master, [*job.overrides, "hydra.mode=MULTIRUN"])
+    assert job.folder is not None
+    run = json.loads((Path(job.folder) / "results.json").read_text())
+    name = learner_name(cfg) if over_seeds else f"{learner_name(cfg)}-s{choice.seeds[0]}"
+    choices, values, rest = [], OmegaConf.create({}), []
+    for override in job.overrides:
+        key, _, value = override.partition("=")
+        if override.startswith("~"):
+            rest.append(key)
+        elif loader.repository.group_exists(key.lstrip("+")):
+            choices.append({f"/{key.lstrip('+')}" if key.startswith("+") else f"override /{key}": value})
+        elif key.lstrip("+").partition(".")[0] not in (*LOOKS, *(["seed"] if over_seeds else [])):
+            OmegaConf.update(values, key.lstrip("+"), yaml.safe_load(value), force_add=True)
+    head = [
+        "# @package _global_",
+        "# Chosen by selection=stream_level: the best mean validation accuracy over all tasks at the end of the stream",
+        f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; stream {run['stream']['fingerprint']}; "
+        f"program {run['version']['package']} ({run['version']['source_hash']}); sweep {folder.name}",
+        f"# python -m cl_lightning --config-dir {folder.name} +best={name}{''.join(f' {each!r}' for each in rest)}",
+    ]
+    plain: Any = OmegaConf.to_container(values)
+    body = yaml.safe_dump({"defaults": [*choices, "_self_"], **dict(plain)}, sort_keys=False)
+    path = folder / "best" / f"{name}.yaml"
+    with write_whole(path) as building:
+        building.write_text("\n".join([*head, body]))
+    return path
+
+
+def show_choices(
+    jobs: Sequence[Job], scored: Sequence[Scored], choices: Sequence[Choice], points: Sequence[Point]
+) -> None:
+    """Every point with its score; of the winners alone what they came to on test data."""
+    table = Table(
+        title="Mean validation accuracy over all tasks at the end of the stream", title_justify="left"
+    )
+    table.add_column("run")
+    table.add_column("validation", justify="right")
+    table.add_column("")
+    names = [job.overrides for job in jobs]
+    for job, each in zip(jobs, scored):
+        won = any(
+            (c.others, c.number) == (each.others, each.number) and each.seed in c.seeds for c in choices
+        )
+        score = "-" if each.score is None else f"{each.score:.4f}"
+        table.add_row(
+            " ".join(different(job.overrides, names) or job.overrides), score, "chosen" if won else ""
+        )
+    console = Console(width=None if Console().is_terminal else 160)
+    console.print(table)
+    for choice in choices:
+        for job, each in zip(jobs, scored):
+            if (
+                (each.others, each.number) == (choice.others, choice.number)
+                and each.seed in choice.seeds
+                and job.folder
+            ):
+                console.print(
+                    f"Chosen: {' '.join(different(job.overrides, names) or job.overrides)}", highlight=False
+                )
+                console.print(
+                    metric_table(metrics_in(json.loads((Path(job.folder) / "results.json").read_text())))
+                )
+                console.print(
+                    f"Results: {Path(job.folder) / 'results.json'}", highlight=False, soft_wrap=True
+                )

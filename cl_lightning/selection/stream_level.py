@@ -1,0 +1,101 @@
+"""Stream-level selection: whole streams are learned, one a point of an outer grid, and the best at the end is chosen.
+
+Veniat et al. 2021 choose the strength of EWC so: the run with the highest mean validation accuracy over all tasks at the end of
+the stream. Past and future tasks have their part in such a choice; test data have none.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from cl_lightning.errors import Refusal
+
+Point = dict[str, Any]  # values by dotted key
+
+
+def outer_points(grid: Any) -> list[Point]:
+    """All points of an outer grid: of a mapping every combination, the last key varying fastest; of a list its points.
+
+    >>> outer_points({"learner": {"strength": [1, 10]}, "trainer.lr": [0.1]})
+    [{'learner.strength': 1, 'trainer.lr': 0.1}, {'learner.strength': 10, 'trainer.lr': 0.1}]
+    >>> outer_points([{"learner.strength": 1, "trainer.lr": 0.1}, {"learner": {"strength": 10}, "trainer.lr": 0.01}])
+    [{'learner.strength': 1, 'trainer.lr': 0.1}, {'learner.strength': 10, 'trainer.lr': 0.01}]
+    """
+    if isinstance(grid, Mapping):
+        dimensions = dict(dotted(grid))
+        for key, values in dimensions.items():
+            if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+                raise Refusal(
+                    f"selection.stream.{key}={values} is not a list of values. Give a list: [{values}]."
+                )
+        return (
+            [dict(zip(dimensions, point)) for point in itertools.product(*dimensions.values())]
+            if dimensions
+            else []
+        )
+    points = [dict(dotted(point)) if isinstance(point, Mapping) else {} for point in grid]
+    if not points or not all(points) or any(point.keys() != points[0].keys() for point in points):
+        raise Refusal(
+            f"selection.stream={grid} is not a list of points. Each point is a mapping, and all have the same keys: "
+            "[{learner.strength: 1, trainer.lr: 0.1}, {learner.strength: 10, trainer.lr: 0.01}]."
+        )
+    return points
+
+
+def dotted(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys and values of the leaves of a tree of mappings.
+
+    >>> list(dotted({"learner": {"strength": 1}, "trainer.lr": 2}))
+    [('learner.strength', 1), ('trainer.lr', 2)]
+    """
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A job of a search: a point, for one seed and one combination of what else the sweep varies."""
+
+    others: tuple[
+        str, ...
+    ]  # overrides that are neither the point's nor the seed's: each combination chooses for itself
+    seed: int
+    number: int  # of the point in the grid
+    score: float | None  # the mean validation accuracy at the end of the stream; None: it did not get there
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The point that was chosen for some seeds."""
+
+    others: tuple[str, ...]
+    seeds: tuple[int, ...]
+    number: int
+    score: float
+
+
+def choose(jobs: Sequence[Scored], over_seeds: bool) -> list[Choice]:
+    """The best point of each combination, by seed or by the mean over seeds; of equals the first. None of whose runs reached the
+    end: none. The mean is over all seeds of the sweep: a point that lacks one is not chosen."""
+    choices = []
+    for others in dict.fromkeys(job.others for job in jobs):
+        own = [job for job in jobs if job.others == others]
+        seeds = tuple(dict.fromkeys(job.seed for job in own))
+        for together in [seeds] if over_seeds else [(seed,) for seed in seeds]:
+            scores = {}
+            for number in dict.fromkeys(job.number for job in own):
+                found = [job.score for job in own if job.number == number and job.seed in together]
+                known = [score for score in found if score is not None]
+                if len(known) == len(together):
+                    scores[number] = fmean(known)
+            if scores:
+                best = max(scores, key=lambda number: (scores[number], -number))
+                choices.append(Choice(others, together, best, scores[best]))
+    return choices

@@ -1,0 +1,92 @@
+"""How a run fares: a small file in its folder, for whoever looks on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from cl_lightning.errors import Diverged, Refusal
+from cl_lightning.store.files import write_whole
+
+State = Literal["running", "done", "interrupted", "diverged", "failed"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of a run, and how many of its tasks are learned and tested."""
+
+    state: State
+    learned: int = 0
+    tasks: int = 0
+    process: int | None = None
+    machine: str | None = None
+    said: str | None = None  # why it diverged or failed
+
+    def __str__(self) -> str:
+        where = f" after {self.learned} of {self.tasks} tasks" if self.state != "done" and self.tasks else ""
+        who = f" by process {self.process} on {self.machine}" if self.state == "running" else ""
+        return f"{self.state}{where}{who}"
+
+
+def write_status(folder: Path, status: Status) -> None:
+    with write_whole(folder / "status.json") as building:
+        building.write_text(json.dumps(asdict(status), indent=1))
+
+
+def read_status(folder: Path) -> Status | None:
+    """What the run said last; None where it said nothing."""
+    try:
+        return Status(**json.loads((folder / "status.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def status_of(folder: Path) -> Status | None:
+    """What the run said last, if that can be: one that says it runs and is held by nobody was killed."""
+    status = read_status(folder)
+    if status is None or status.state != "running":
+        return status
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            return replace(status, state="interrupted", process=None, machine=None)
+    except (Timeout, OSError):
+        return status
+
+
+class Progress:
+    """Says of a run, while it is held, how far it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.status = Status("running", process=os.getpid(), machine=platform.node())
+
+    def say(self, learned: int, tasks: int) -> None:
+        self.status = replace(self.status, learned=learned, tasks=tasks)
+        write_status(self.folder, self.status)
+
+    def end(self, state: State, said: str | None = None) -> None:
+        write_status(self.folder, replace(self.status, state=state, process=None, machine=None, said=said))
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[Progress]:
+    """Write how a run ends, however it ends."""
+    progress = Progress(folder)
+    try:
+        yield progress
+    except Exception as error:
+        said = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"
+        progress.end("diverged" if isinstance(error, Diverged) else "failed", said)
+        raise
+    except BaseException:
+        progress.end("interrupted")
+        raise
+    progress.end("done")

@@ -1,0 +1,49 @@
+"""Sweepers: ``cl_grid``, Hydra's own with an eye on its jobs, and ``cl_stream_level``, which chooses."""
+
+# No "from __future__ import annotations": Hydra loads this file without registering it, and dataclasses look their module up for it.
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # Hydra's own, which has no public name
+from hydra.core.config_store import ConfigStore
+
+
+@dataclass
+class GridConf:
+    _target_: str = "hydra_plugins.cl_lightning.sweepers.Grid"
+    max_batch_size: int | None = None
+    params: dict[str, Any] | None = field(default_factory=dict)
+
+
+@dataclass
+class StreamLevelConf(GridConf):
+    _target_: str = "hydra_plugins.cl_lightning.sweepers.StreamLevel"
+
+
+for name, node in (("cl_grid", GridConf), ("cl_stream_level", StreamLevelConf)):
+    ConfigStore.instance().store(group="hydra/sweeper", name=name, node=node, provider="cl_lightning")
+
+
+class Grid(BasicSweeper):
+    """Every combination of the values on the command line."""
+
+    def setup(self, **given: Any) -> None:
+        from cl_lightning.cli.sweeps import WatchedLauncher
+
+        super().setup(**given)
+        self.launcher = WatchedLauncher(self.launcher, self.config)  # type: ignore[assignment]
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from cl_lightning.cli.sweeps import sweep_grid
+
+        return sweep_grid(self, arguments, super().sweep)
+
+
+class StreamLevel(Grid):
+    """Every combination, for each point of the outer grid ``selection.stream``; the best point is chosen by validation data."""
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from cl_lightning.cli.sweeps import sweep_streams
+
+        return sweep_streams(self, arguments)
