@@ -6,7 +6,7 @@ from cl_lightning import termination
 
 
 def main() -> int:
-    """The program, which hears SIGTERM and Ctrl-C before it imports anything that takes time."""
+    """The program, which handles SIGTERM and Ctrl-C before it imports anything that takes long."""
     termination.claim()
     from cl_lightning.cli.command import main as command
 

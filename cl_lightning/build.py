@@ -1,4 +1,4 @@
-"""From configuration to objects: streams, learners, networks, callbacks."""
+"""Objects made from a configuration: streams, learners, networks, callbacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.checking import check, resolve_target
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import settled
+from cl_lightning.identity import effective_settings
 from cl_lightning.selection.sweep import in_a_sweep
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def build_sources(cfg: DictConfig) -> Sources:
 
 
 def classes_of(source: DictConfig) -> tuple[str, ...] | None:
-    """Names of a source's classes, as far as they can be told without opening it."""
+    """Names of a source's classes, where they are known without opening it."""
     from hydra.utils import get_class
 
     named = source.get("classes")
@@ -93,7 +93,7 @@ def learner_of(cfg: DictConfig) -> partial:
             f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from "
             "cl_lightning.learners.Learner."
         )
-    grid = settled(cfg)["selection"]["grid"]
+    grid = effective_settings(cfg)["selection"]["grid"]
     check_grid(grid, make.func)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
@@ -116,7 +116,7 @@ def named_callbacks(cfg: DictConfig) -> list[str]:
 
 
 def build_callbacks(cfg: DictConfig) -> list:
-    """The user's, and what keeps him informed."""
+    """The user's callbacks, and the display of progress."""
     from cl_lightning.callbacks.progress import ProgressDisplay
 
     own = [

@@ -25,7 +25,7 @@ from cl_lightning.errors import Refusal, nearest
 
 @dataclass(frozen=True)
 class Fulfils(GroupedMetadata):
-    """In an annotation: a condition that pydantic's ``Field`` has no word for, and the words for it."""
+    """A condition in an annotation that pydantic's ``Field`` has no word for, and the words for it."""
 
     condition: Callable[[Any], bool]
     words: str
@@ -177,7 +177,8 @@ def hints_of(owner: Any) -> dict[str, Any]:
 # ---- words -------------------------------------------------------------------------------------------------
 
 TYPES = {
-    "integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false", "null": "null",
+    "integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false",
+    "null": "null",
     "array": "a list", "object": "a mapping",
 }  # fmt: skip
 BOUNDS = {

@@ -70,7 +70,7 @@ class Settings:
 
 def check_config(cfg: DictConfig) -> None:
     """Refuse keys that nothing reads and values that they cannot have, before anything is imported that takes
-    time.
+    long.
 
     What a learner, stream, backbone, data set or logger is given is checked when it is imported.
     """

@@ -43,5 +43,5 @@ DISK = {
 
 
 def is_of_the_disk(error: BaseException) -> bool:
-    """Whether the disk would not take what was written, whoever wrote it."""
+    """Whether an error is the disk's: it is full or cannot be written to."""
     return isinstance(error, OSError) and error.errno in DISK

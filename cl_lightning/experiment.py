@@ -31,10 +31,17 @@ from cl_lightning.reference import reference
 from cl_lightning.report.figures import draw
 from cl_lightning.report.results import Results, finished_results, write_results
 from cl_lightning.report.tables import show
-from cl_lightning.resume import NO_VALIDATION, begin, check_run, refuse_to_choose, restore, steps_until
+from cl_lightning.resume import (
+    NO_VALIDATION,
+    begin_or_resume,
+    check_run,
+    refuse_to_choose,
+    restore,
+    steps_until,
+)
 from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
-from cl_lightning.store.folder import discard, held, is_writable, keep_newest, row_key, task_key
+from cl_lightning.store.folder import discard, is_writable, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
 from cl_lightning.store.status import Progress, read_status, told
 
@@ -44,8 +51,8 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
 
     check_config(cfg)
-    if said := taken_out(cfg.selection, cfg.trainer):
-        print(said, file=sys.stderr)
+    if note := taken_out(cfg.selection, cfg.trainer):
+        print(note, file=sys.stderr)
     check_targets(cfg)
     with termination.handled():
         stream = build_stream(cfg)
@@ -53,7 +60,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
         tell_folder(folder)
         results = finished_results(folder) if cfg.resume is not False else None
         if results is None:
-            with held(folder):
+            with locked(folder):
                 if cfg.resume is False:
                     discard(folder)
                 if cfg.resume is True:
@@ -78,10 +85,10 @@ def refuse_again(folder: Path) -> None:
 
 
 def draw_missing(cfg: DictConfig, folder: Path, results: Results) -> None:
-    """The figures, where they are asked for and not there: of a run that was killed before, too. A folder
-    that cannot be written to is shown without."""
+    """Draw the figures where they are wanted and missing, as after a kill. A folder that cannot be written to
+    gets none."""
     if cfg.figures and not (folder / "figures").is_dir() and is_writable(folder):
-        with held(folder, wait=60):
+        with locked(folder, wait=60):
             if not (folder / "figures").is_dir():
                 draw(results, folder)
 
@@ -96,20 +103,20 @@ def train(
     learner = build_learner(cfg, stream)
     check_run(cfg, stream, settings, learner, grants)
     constants, callbacks = unsaved(learner), build_callbacks(cfg)  # constants are made again at a restart
-    store, learned = begin(cfg, folder, stream, learner, command)
+    store, learned = begin_or_resume(cfg, folder, stream, learner, command)
     progress.say(learned, len(stream))
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
 
-    def tell(hook: str, *arguments: Any) -> None:
+    def notify(hook: str, *arguments: Any) -> None:
         for callback in callbacks:
             with running(callback, hook, arguments):
                 getattr(callback, hook, lambda *_: None)(*arguments)
 
     def probe(copied: Learner, task: Task, step: int) -> list[float | None]:
         row = evaluator.probe(copied, task.index + 1)
-        tell("on_probe", copied, task, step, row)
+        notify("on_probe", copied, task, step, row)
         return row
 
     with opened_loggers(cfg.logger, folder, cfg) as loggers:
@@ -119,30 +126,30 @@ def train(
         def measured(learned: int) -> RowRecord:
             termination.exit_if_requested()
             began = perf_counter()
-            predictors = phases.predictors(learner, learned, stream.closed(max(learned - 1, 0)))
+            predictors = phases.predictors(learner, learned, stream.task_without_data(max(learned - 1, 0)))
             rows = evaluator.measure(predictors, learned)
-            work, seconds = phases.settle(), perf_counter() - began
+            work, seconds = phases.collect_work(), perf_counter() - began
             record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
             for logger in loggers:
                 logger.log_metrics(test_metrics(record), step=phases.step)
-            tell("on_evaluated", learner, learned, record.first)
+            notify("on_evaluated", learner, learned, record.first)
             return record
 
         def measure(learned: int) -> None:
             if store.load(row_key(learned), RowRecord) is None:
                 store.save(row_key(learned), measured(learned))
                 progress.say(learned, len(stream))
-                if learned < len(stream):  # the last predictors are looked at again, on validation data
+                if learned < len(stream):  # the last predictors are also tested on validation data
                     store.drop("work")
 
-        tell("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
+        notify("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
         try:
             measure(learned)
             for index in range(learned, len(stream)):
                 with data.open(index, past=learner.needs.past_data, to=learner) as task:
-                    tell("on_task_start", learner, task)
+                    notify("on_task_start", learner, task)
                     phases.learn(learner, task)
-                    tell("on_task_end", learner, task)
+                    notify("on_task_end", learner, task)
                     seen = witnessed(learner, task, constants)
                 with phases.work.costs.timed("checkpoint"):
                     saved = store.save_tensors(
@@ -161,7 +168,7 @@ def train(
             )
             store.drop("work")
             if cfg.reference:
-                phases.settle()
+                phases.collect_work()
                 phases.step = steps_until(store, len(stream))
                 store.once(
                     "reference",
@@ -170,12 +177,12 @@ def train(
                 )
                 store.drop("work")
         finally:
-            tell("on_stream_end")
+            notify("on_stream_end")
     return write_results(store)
 
 
 def test_metrics(record: RowRecord) -> dict[str, float]:
-    """For loggers."""
+    """What loggers get of a row of the accuracy matrix."""
     of_learned = [accuracy for accuracy in record.first[: record.learned] if accuracy is not None]
     mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
     tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(record.first) if accuracy is not None}
@@ -183,6 +190,7 @@ def test_metrics(record: RowRecord) -> dict[str, float]:
 
 
 def validated(phases: Phases, learner: Learner, stream: Stream, evaluator: Evaluator) -> ValidationRecord:
-    """The last look at the learner: what a search over whole streams may choose by."""
-    predictors = phases.predictors(learner, len(stream), stream.closed(len(stream) - 1))
+    """Accuracies of the finished learner on validation data: what a search over whole streams may choose
+    by."""
+    predictors = phases.predictors(learner, len(stream), stream.task_without_data(len(stream) - 1))
     return ValidationRecord(evaluator.validate(next(iter(predictors.values()))))

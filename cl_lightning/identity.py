@@ -49,62 +49,62 @@ def fingerprint(cfg: DictConfig, stream: Stream) -> str:
     """A hash of everything that can change a result but the seed, so that runs which differ in their seed
     alone share it: the configuration, the images that are used, the contents of files that the stream is
     given."""
-    from cl_lightning.data.streams.stream import told, told_images
+    from cl_lightning.data.streams.stream import fingerprinted, identity_of_images
 
     cfg = cfg.copy()
     cfg.seed = "any"
-    plain = relevant(cfg)
-    plain["data"] = sorted(repr(told_images(images)) for images in stream.sources)
-    plain["stream"] = {key: told(key, value) for key, value in plain["stream"].items()}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+    settings = relevant(cfg)
+    settings["data"] = sorted(repr(identity_of_images(images)) for images in stream.sources)
+    settings["stream"] = {key: fingerprinted(key, value) for key, value in settings["stream"].items()}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def relevant(cfg: DictConfig) -> dict[str, Any]:
     """The configuration, resolved, without what cannot change a result: places, looks, and where curves
     go."""
-    plain = settled(cfg)
+    settings = effective_settings(cfg)
     for key in IRRELEVANT:
-        plain.pop(key, None)
+        settings.pop(key, None)
     for key in ("log_every", "checkpoint_minutes"):
-        plain["trainer"].pop(key, None)
-    plain["data"] = used_data(plain)
+        settings["trainer"].pop(key, None)
+    settings["data"] = used_data(settings)
     if cfg.from_task is not None:
-        plain["branched"] = [Path(str(cfg.run)).name, cfg.from_task]
-    return plain
+        settings["branched"] = [Path(str(cfg.run)).name, cfg.from_task]
+    return settings
 
 
-def settled(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration, resolved, with what is trained in the place of each null: the grid that is searched,
-    the trainer's own values."""
+def effective_settings(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration, resolved, with the value that is really used in the place of each null: the grid
+    that is searched, the trainer's own values."""
     from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters
     from cl_lightning.selection.grid import searched
 
-    plain: Any = OmegaConf.to_container(cfg, resolve=True)
-    plain["selection"] = {"grid": searched(plain["selection"], plain["trainer"])}
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    settings["selection"] = {"grid": searched(settings["selection"], settings["trainer"])}
     for key in OPTIMIZER_KEYS:
-        if plain["trainer"].get(key) is None:
-            plain["trainer"][key] = getattr(Hyperparameters, key)
-    return plain
+        if settings["trainer"].get(key) is None:
+            settings["trainer"][key] = getattr(Hyperparameters, key)
+    return settings
 
 
-def used_data(plain: dict[str, Any]) -> dict[str, dict]:
-    """Of the data, what can change the stream: the sources that it names and what stands in for them, without
-    places and remarks."""
-    substitute = plain["data"].get("substitute") or {}
-    known = {*plain["data"]["sources"], *substitute}
+def used_data(settings: dict[str, Any]) -> dict[str, dict]:
+    """The part of the data's configuration that can change the stream: the sources that it names and what
+    stands in for them, without places and remarks."""
+    substitute = settings["data"].get("substitute") or {}
+    known = {*settings["data"]["sources"], *substitute}
     named = sorted(
-        set(texts(plain["stream"])) & known or known
+        set(texts(settings["stream"])) & known or known
     )  # a recipe of one's own may name none: then any may be used
     stand_ins = {name: substitute[name] for name in named if name in substitute}
     sources = {
-        name: plain["data"]["sources"].get(name, {})
+        name: settings["data"]["sources"].get(name, {})
         for name in {substitute.get(name, name) for name in named}
     }
     kept = {
         name: {key: value for key, value in source.items() if key not in REMARKS}
         for name, source in sorted(sources.items())
     }
-    asked = {name: plain["data"]["sources"].get(name, {}).get("classes") for name in stand_ins}
+    asked = {name: settings["data"]["sources"].get(name, {}).get("classes") for name in stand_ins}
     return {"sources": kept, "substitute": stand_ins, "asked": asked}
 
 
@@ -127,7 +127,7 @@ def source_hash(cfg: DictConfig) -> str:
     package = Path(__file__).resolve().parent
     files = [
         *sorted(package.rglob("*.py")),
-        *(file for file in map(origin, sorted(targets(cfg))) if package not in file.parents),
+        *(file for file in map(source_file, sorted(targets(cfg))) if package not in file.parents),
     ]
     digest = hashlib.sha256()
     for file in files:
@@ -148,7 +148,7 @@ def targets(node: Any) -> set[str]:
     return set().union(*map(targets, node)) if isinstance(node, list) else set()
 
 
-def origin(module: str) -> Path:
+def source_file(module: str) -> Path:
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

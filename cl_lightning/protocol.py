@@ -1,5 +1,5 @@
-"""The rules of continual learning, enforced: while a learner's code runs, nothing may be looked at but what
-it was lent."""
+"""The rules of continual learning, enforced: while a learner's code runs, it can read only the data that were
+lent to it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ class ProtocolError(Refusal):
 
 
 class LearnerError(Refusal):
-    """A learner's own code raised an exception: it is told as the learner's, with the place in its file."""
+    """An exception that a learner's own code raised, with the place in its file."""
 
 
 class running:
-    """Around every call of a learner's code: what it may not see raises, its exceptions carry its name, and
-    the tensors that it was handed are as they were before. ``once`` is what ``Learner.once`` does inside."""
+    """A guard around every call of a learner's code. Test data and closed tasks raise an error when they are
+    read; exceptions carry the learner's name; tensors that were handed over must not have changed. ``once``
+    is what ``Learner.once`` does inside."""
 
-    tells = True
+    names_learner = True
     __slots__ = ("before", "handed", "learner", "name", "once")
 
     def __init__(
@@ -59,28 +60,29 @@ class running:
                     "network must not work in place.",
                 )
             if (
-                self.tells
+                self.names_learner
                 and isinstance(error, Exception)
                 and not (isinstance(error, Refusal) or is_of_the_disk(error))
             ):
-                raise LearnerError(told(self.name, error)) from error
+                raise LearnerError(describe_error(self.name, error)) from error
         finally:
             _running.pop()
 
 
 class training(running):
-    """Around Lightning's loop: hooks inside have guards of their own; what else goes wrong there is not the
-    learner's."""
+    """A guard around Lightning's loop. Hooks inside have guards of their own; any other exception there is
+    not the learner's."""
 
     __slots__ = ()
-    tells = False
+    names_learner = False
 
 
 _running: list[running] = []  # the innermost last
 
 
 def versions(handed: Sequence[object]) -> list[int]:
-    """Torch's count of changes in place, of all examples in what was handed over."""
+    """How often each tensor of examples that was handed over was changed in place, as torch counts it."""
+    # Private: torch has no public count of changes in place.
     return [tensor._version for each in handed for tensor in getattr(each, "handed_tensors", ())]
 
 
@@ -89,7 +91,7 @@ def once() -> Callable[..., Any] | None:
     return _running[-1].once if _running else None
 
 
-def told(name: str, error: Exception) -> str:
+def describe_error(name: str, error: Exception) -> str:
     """An exception's words, and the deepest line outside of libraries that it came from."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]

@@ -34,4 +34,4 @@ def reference(
         alone, last + 1, range(last, last + 1)
     )[last]
     assert accuracy is not None
-    return ReferenceRecord(last, accuracy, phases.settle().phases)
+    return ReferenceRecord(last, accuracy, phases.collect_work().phases)

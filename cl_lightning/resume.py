@@ -59,7 +59,7 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
         )
 
 
-def begin(
+def begin_or_resume(
     cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]
 ) -> tuple[Store, int]:
     """The store of a new run, or that of an interrupted one of the same program; and how many tasks it
@@ -109,7 +109,7 @@ def stream_record(stream: Stream, name: str) -> StreamRecord:
     for index, recipe in enumerate(recipes):  # one at a time: a long stream holds few
         permuted.append(recipe.permuted)
         sources.append(stream.images(recipe).source)
-        tasks.append(stream.described(recipe, stream.head.owned[index]))
+        tasks.append(stream.describe_task(recipe, stream.head.owned[index]))
         prints.append(stream.print_of(index))
     return StreamRecord(
         name=name,

@@ -18,7 +18,8 @@ PLAIN = (
     "stream=split",
 )  # what tests build on, whatever the program runs when told nothing
 SMALL = (
-    *PLAIN, "progress=false", "figures=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=300", "stream.tasks=3", "trainer.max_epochs=2",
+    *PLAIN, "progress=false", "figures=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=300",
+    "stream.tasks=3", "trainer.max_epochs=2",
     "backbone.sizes=[16]", "stream.n_train=100", "stream.n_val=30",
 )  # fmt: skip
 

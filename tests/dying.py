@@ -32,7 +32,8 @@ POINTS: dict[str, tuple[Any, str, bool]] = {
 
 
 def dying(fault: str, function: Callable[[], object]) -> object:
-    """Call a function that is ended at a point: ``block:3`` kills it in the third block, ``block:3:term`` asks it to end."""
+    """Call a function that is ended at a point: ``block:3`` kills it in the third block, ``block:3:term``
+    asks it to end."""
     point, count, *how = fault.split(":")
     owner, name, after = POINTS[point]
     number = (

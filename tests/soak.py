@@ -1,7 +1,9 @@
-"""Kills at random: ``python -m tests.soak --kills 200``. Ends with 0 if every run ended with the results of the undisturbed one.
+"""Kills at random: ``python -m tests.soak --kills 200``. Ends with 0 if every run ended with the results of
+the undisturbed one.
 
-Runs are forked from this process, which has everything imported, so that kills fall into the run and not into its start. A third of
-the kills come at an operation on files, a third at any instant, a third in bursts, while the run is still finding out where it was.
+Runs are forked from this process, which has everything imported, so that kills fall into the run and not into
+its start. A third of the kills come at an operation on files, a third at any instant, a third in bursts,
+while the run is still finding out where it was.
 """
 
 from __future__ import annotations
@@ -96,7 +98,10 @@ def soak(name: str, kills: int, draw: random.Random, scratch: Path, overrides: t
         )
         different += not (same and not list((scratch / str(runs)).rglob("*.building")))
         runs += 1
-    said = f"{name}: {table.total()} kills ({dict(table)}) in {runs} runs of {duration:.1f} s, {different} ended otherwise"
+    said = (
+        f"{name}: {table.total()} kills ({dict(table)}) in {runs} runs of {duration:.1f} s, "
+        f"{different} ended otherwise"
+    )
     print(said, file=sys.__stdout__, flush=True)
     return different
 

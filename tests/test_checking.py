@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cl_lightning.nowhere import Unknown
 
 
-# ---- values ------------------------------------------------------------------------------------------------------------
+# ---- values ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,15 @@ if TYPE_CHECKING:
         (Literal[0, 1], [0, 1], [True, False, 1.0], "one of 0, 1"),
         (Count | Literal["all"], [3, "all"], [0, "some"], "a whole number of at least 1, or all"),
         (Count | None, [1, None], [0], "a whole number of at least 1, or null"),
-        (Sequence[Count], [[], [1, 2], (1,)], [[0], 1, "1", None], "a list, each value a whole number of at least 1"),
+        (Sequence[Count], [[], [1, 2], (1,)], [[0], 1, "1", None],
+        "a list, each value a whole number of at least 1"),
         (tuple[str, ...], [["a"], ("a",)], [[1], "a"], "a list, each value a text"),
-        (Annotated[Sequence[Text], Field(min_length=1)], [["a"]], [[], [""]], "a list of length at least 1, each value a text that is not empty"),
-        (Mapping[str, Count], [{}, {"a": 1}], [{"a": 0}, [1], None], "a mapping, each value a whole number of at least 1"),
-        (nn.Module, [1, "a"], [], "of the type <class 'torch.nn.modules.module.Module'>"),  # no annotation for YAML
+        (Annotated[Sequence[Text], Field(min_length=1)], [["a"]], [[], [""]],
+        "a list of length at least 1, each value a text that is not empty"),
+        (Mapping[str, Count], [{}, {"a": 1}], [{"a": 0}, [1], None],
+        "a mapping, each value a whole number of at least 1"),
+        # No annotation for YAML.
+        (nn.Module, [1, "a"], [], "of the type <class 'torch.nn.modules.module.Module'>"),
     ],
 )  # fmt: skip
 def test_a_value_is_what_its_annotation_says(annotation: Any, good: list, bad: list, words: str) -> None:
@@ -95,7 +99,7 @@ def test_a_long_value_is_cut_in_the_sentence() -> None:
     assert len(str(refusal.value)) < 300
 
 
-# ---- signatures --------------------------------------------------------------------------------------------------------
+# ---- signatures --------------------------------------------------------------------------------------------
 
 
 class Base:
@@ -232,7 +236,8 @@ def test_annotations_that_a_dataclass_inherits_are_those_of_its_bases_module() -
         (split, "n_test", 0, "a whole number of at least 1, or null"),
         (split, "classes_per_task", 0, "a whole number of at least 1"),
         (split, "on_shortage", "ignore", "one of error, shrink"),
-        (split, "class_order", "alphabetic", "one of native, frequency, random, or a list, each value a whole number of at least 0"),
+        (split, "class_order", "alphabetic",
+        "one of native, frequency, random, or a list, each value a whole number of at least 0"),
     ],
 )  # fmt: skip
 def test_what_learners_and_streams_refuse_in_words(target: Any, name: str, value: object, says: str) -> None:
@@ -240,7 +245,7 @@ def test_what_learners_and_streams_refuse_in_words(target: Any, name: str, value
         check_value(target, name, value, f"group.{name}")
 
 
-# ---- where it happens --------------------------------------------------------------------------------------------------
+# ---- where it happens --------------------------------------------------------------------------------------
 
 
 def test_a_target_is_checked_when_it_is_imported_and_called_later() -> None:
@@ -274,16 +279,24 @@ def test_nothing_is_made_for_a_learner_stream_or_network_that_cannot_be(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("bad", ["trainer.lr=0", "trainer.momentum=0.9", "+trainer.lrr=1", "seed=-1", "+sed=1", "+debug.falt=x", "learner.name=a/b", "data.root=''", "+selection.gird={}"])  # fmt: skip
+@pytest.mark.parametrize("bad",
+    ["trainer.lr=0", "trainer.momentum=0.9", "+trainer.lrr=1", "seed=-1", "+sed=1", "+debug.falt=x",
+    "learner.name=a/b", "data.root=''", "+selection.gird={}"])  # fmt: skip
 def test_the_programs_own_keys_are_checked_before_torch_is_imported(bad: str) -> None:
-    code = f"import sys; from cl_lightning.cli.command import main; assert main([{bad!r}]) == 2; assert 'torch' not in sys.modules"
+    code = (
+        f"import sys; from cl_lightning.cli.command import main; assert main([{bad!r}]) == 2; "
+        "assert 'torch' not in sys.modules"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     assert bad.lstrip("+").partition("=")[0] in said.stderr
 
 
 def test_the_help_page_is_read_from_the_files_alone() -> None:
-    code = "import sys; from cl_lightning.cli.command import main; main(['--help']); print(*{'torch', 'pydantic'} & set(sys.modules), file=sys.stderr)"
+    code = (
+        "import sys; from cl_lightning.cli.command import main; main(['--help']); "
+        "print(*{'torch', 'pydantic'} & set(sys.modules), file=sys.stderr)"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

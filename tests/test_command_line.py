@@ -167,7 +167,9 @@ class Choosing(Sweeper):
     def __init__(self, **options):
         pass
     def setup(self, *, hydra_context, task_function, config):
-        self.launcher = Plugins.instance().instantiate_launcher(hydra_context=hydra_context, task_function=task_function, config=config)
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
     def sweep(self, arguments):
         (job,) = self.launcher.launch([arguments], initial_job_idx=0)
         with open(os.environ["RETURNED"], "w") as file:
@@ -179,7 +181,8 @@ WITHOUT_VALIDATION = ("stream.n_val=0", "selection=none", "trainer.patience=null
 
 @pytest.fixture
 def choosing(tmp_path: Path) -> dict[str, str]:
-    """An environment with a sweeper that looks at what runs return, as Optuna's does: it runs one and writes that down."""
+    """An environment with a sweeper that looks at what runs return, as Optuna's does: it runs one and writes
+    that down."""
     (tmp_path / "hydra_plugins").mkdir()
     (tmp_path / "hydra_plugins" / "choosing.py").write_text(CHOOSING)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

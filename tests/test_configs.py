@@ -95,7 +95,8 @@ def smaller(name: str) -> list[str]:
 
 
 def learners_for(name: str) -> list[str]:
-    """CTrL's experiments have slow networks: its own learners stand for all; its studies differ in nothing that learners see."""
+    """CTrL's experiments have slow networks: its own learners stand for all; its studies differ in nothing
+    that learners see."""
     return (
         ["mntdp_d"]
         if name.startswith("ctrl_ablation")
@@ -139,7 +140,7 @@ GEMS = sorted(name for name in EXPERIMENTS if name.startswith("gem_"))
 
 @pytest.mark.parametrize("learner", sorted(path.stem for path in FILES if path.parent.name == "learner"))
 @pytest.mark.parametrize("name", GEMS)
-def test_in_gems_experiments_multimodal_networks_begin_as_pytorch_does_without_biases_and_all_others_by_glorot(
+def test_in_gems_experiments_multimodal_begins_as_pytorch_without_biases_and_all_others_by_glorot(
     name: str, learner: str
 ) -> None:
     """As in the authors' program; ``relevant`` is what a run is known by and what a report compares."""
@@ -188,7 +189,7 @@ def test_every_head_mode_runs_that_makes_sense(heads: str, head: str, tmp_path: 
     )
 
 
-# ---- every stream on every data set --------------------------------------------------------------------------------
+# ---- every stream on every data set ------------------------------------------------------------------------
 
 SOURCES = list(configure().data.sources)
 FEW = {
@@ -279,4 +280,4 @@ def test_every_data_set_can_be_split_permuted_and_learned_in_two_tasks(source: s
             configure("stream=two_tasks", f"stream.kind={kind}", "stream.class_order=frequency", *some)
         )
         assert [len(s.task(index).train) for index in range(2)] == [30, 30]
-        assert (len(s), s.head.outputs) == (2, 10)
+        assert (len(s), s.head.num_outputs) == (2, 10)

@@ -18,7 +18,7 @@ from cl_lightning.backbones.initialisers import INITIALISERS, Init
 from cl_lightning.checking import as_yaml, check_arguments, fits, keyword_parameters
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.config import Data, Selection, Settings
-from cl_lightning.data.streams.sequence import Listed
+from cl_lightning.data.streams.sequence import TaskSpec
 from cl_lightning.data.streams.show import Show
 from cl_lightning.engine.settings import Training
 from cl_lightning.protocol import Grants
@@ -112,11 +112,12 @@ def test_every_synthetic_source_is_declared_too() -> None:
         )
 
 
-# ---- defaults ------------------------------------------------------------------------------------------------------
+# ---- defaults ----------------------------------------------------------------------------------------------
 
 
 def default_files() -> list[Path]:
-    """Those that name their class or function themselves; others are variants. A source is no default of anything."""
+    """Those that name their class or function themselves; others are variants. A source is no default of
+    anything."""
     return [
         p for p in FILES if re.search("^_target_: [^n]", p.read_text(), re.M) and p.parent.name != "sources"
     ] + [CONF / "stream/show/plain.yaml"]
@@ -137,7 +138,7 @@ def tuple_as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-# ---- comments ------------------------------------------------------------------------------------------------------
+# ---- comments ----------------------------------------------------------------------------------------------
 
 
 def words_to_choose_from(annotation: Any) -> list[str]:
@@ -191,7 +192,7 @@ def test_a_comment_says_what_null_means_only_where_null_is_allowed(path: Path) -
 
 def test_the_comment_on_tasks_of_a_sequence_names_all_their_keys() -> None:
     text = (CONF / "stream/sequence.yaml").read_text().partition("# A task:")[2].partition("\ntasks:")[0]
-    parameters, _ = keyword_parameters(Listed)
+    parameters, _ = keyword_parameters(TaskSpec)
     for key in set(parameters) - {"asked_by"}:
         assert mentions(text, key), key
     for word in words_to_choose_from(parameters["labels"].annotation):

@@ -1,6 +1,8 @@
-"""The README and the pages in docs/ tell what is there: commands compose, links lead somewhere, examples compile.
+"""The README and the pages in docs/ tell what is there: commands compose, links lead somewhere, examples
+compile.
 
-Nothing is trained here. Tests elsewhere run the learners of the pages, and hold tables of choices and speed to the program.
+Nothing is trained here. Tests elsewhere run the learners of the pages, and hold tables of choices and speed
+to the program.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def every(commands: Sequence[Command]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("command", commands, ids=str)
 
 
-# ---- commands ------------------------------------------------------------------------------------------------------
+# ---- commands ----------------------------------------------------------------------------------------------
 
 
 def folder_of_ones_own(root: Path, page: str) -> Path:
@@ -72,7 +74,8 @@ def folder_of_ones_own(root: Path, page: str) -> Path:
 
 
 def configurations(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Arguments of single runs that a command line makes: each choice of a sweep once, beside the first of all others."""
+    """Arguments of single runs that a command line makes: each choice of a sweep once, beside the first of
+    all others."""
     parsed: list[Override] = OverridesParser.create().parse_overrides(
         [word for word in arguments if not word.startswith("-")]
     )
@@ -89,7 +92,8 @@ def configurations(arguments: Sequence[str]) -> Iterator[list[str]]:
 
 
 def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> None:
-    """What the program does with a command line before it makes a folder or an image: for each of its runs."""
+    """What the program does with a command line before it makes a folder or an image: for each of its
+    runs."""
     for overrides in configurations(arguments):
         searched = [] if extra is None else [f"hydra.searchpath=[file://{extra}]"]
         cfg = config.compose_config(*overrides, *searched)
@@ -228,7 +232,7 @@ def test_the_pages_call_no_other_programs() -> None:
     )
 
 
-# ---- text ----------------------------------------------------------------------------------------------------------
+# ---- text --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -285,7 +289,7 @@ def test_pages_end_every_line_within_110_columns_but_for_tables_output_and_what_
         assert not long, path
 
 
-# ---- what the pages list -------------------------------------------------------------------------------------------
+# ---- what the pages list -----------------------------------------------------------------------------------
 
 ORACLES = [
     line
@@ -325,6 +329,21 @@ def test_every_learner_stream_and_network_has_a_row_on_its_page() -> None:
         assert not [
             path.stem for path in (Path(conf_dir()) / group).glob("*.yaml") if f"`{path.stem}`" not in first
         ]
+
+
+def test_the_tree_on_the_page_of_the_design_is_that_of_the_package() -> None:
+    drawn, folders = set(), []
+    tree = docs.page("design").partition("<!-- tree: begin -->")[2].partition("<!-- tree: end -->")[0]
+    for line in (line for line in tree.splitlines() if line.strip("` \n")):
+        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        folders[depth:] = [name]
+        drawn.add("".join(folders[: depth + 1]))
+    missing = {name for name in drawn if not (ROOT / name).exists()}
+    assert not missing
+    package = ROOT / "cl_lightning"
+    files = [path for path in package.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+    rooms = {f"{path.parent.relative_to(ROOT)}/" for path in files}
+    assert {str(path.relative_to(ROOT)) for path in files} | rooms <= drawn
 
 
 def test_every_hook_of_a_learner_is_on_its_page() -> None:

@@ -118,7 +118,8 @@ class Contrary(Independent):
 
 
 def test_transfer_is_what_the_stream_gave_less_what_the_task_alone_gave(tmp_path: Path) -> None:
-    """The reference learns as Independent does; of two classes who answers the other one is right wherever the reference is not."""
+    """The reference learns as Independent does; of two classes who answers the other one is right wherever
+    the reference is not."""
     contrary = ("learner=independent", "learner._target_=tests.test_experiment.Contrary", "reference=true")
     results = run(tmp_path, *contrary)
     own, alone = results["accuracy_matrix"][-1][-1], results["reference"]["accuracy"]
@@ -138,7 +139,7 @@ def test_without_validation_data_and_selection_a_run_works(tmp_path: Path) -> No
     assert returned is None
 
 
-# ---- what a run returns ------------------------------------------------------------------------------------------
+# ---- what a run returns ------------------------------------------------------------------------------------
 
 
 class SaysTheLatest(Finetune):
@@ -155,7 +156,7 @@ class SaysTheLatest(Finetune):
         yield
 
     def forward(self, x, task):
-        logits = torch.zeros(len(x), self.head.outputs)
+        logits = torch.zeros(len(x), self.head.num_outputs)
         logits[:, self.memory.get("says", 0)] = 1.0
         return logits
 
@@ -387,7 +388,8 @@ def test_the_folder_holds_configuration_records_learners_results_and_curves(tmp_
     assert (folder / "logs.csv").read_text().startswith("step,name,value\n")
 
 
-CHANGES = ["trainer.lr=0.5", "trainer.threads=3", "trainer.precision=bf16-mixed", "stream.tasks=4", "learner=joint", "selection=none",
+CHANGES = ["trainer.lr=0.5", "trainer.threads=3", "trainer.precision=bf16-mixed", "stream.tasks=4",
+    "learner=joint", "selection=none",
            "backbone.sizes=[7]", "data.sources.mnist.seed=1", "trainer.evaluate=seen"]  # fmt: skip
 
 
@@ -454,8 +456,10 @@ class Clock(StreamCallback):
 def test_a_task_costs_the_same_however_many_came_before_it(tmp_path: Path) -> None:
     Clock.times.clear()
     options = (
-        "stream=permuted", "stream.tasks=200", "stream.n_train=20", "stream.n_val=0", "stream.n_test=20", "trainer.evaluate=final",
-        "selection=none", "trainer.patience=null", "trainer.max_epochs=1", "+trainer.callbacks=[{_target_: tests.test_experiment.Clock}]",
+        "stream=permuted", "stream.tasks=200", "stream.n_train=20", "stream.n_val=0", "stream.n_test=20",
+        "trainer.evaluate=final",
+        "selection=none", "trainer.patience=null", "trainer.max_epochs=1",
+        "+trainer.callbacks=[{_target_: tests.test_experiment.Clock}]",
     )  # fmt: skip
     run(tmp_path, *options)
     spent = [after - before for before, after in pairwise(Clock.times)]

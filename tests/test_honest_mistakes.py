@@ -10,7 +10,7 @@ import torch
 
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
-from cl_lightning.learners import Candidate, Finetune, Needs, Phase
+from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
 from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys
 from tests.commands import run
@@ -22,7 +22,7 @@ def make(cls: type[Finetune], **options: object) -> Finetune:
     return cls(build=builder(s), head=s.head, **options)
 
 
-# ---- examples are nobody's to write to -------------------------------------------------------------------------------
+# ---- examples are nobody's to write to ---------------------------------------------------------------------
 
 
 class AddsNoise(Finetune):
@@ -101,7 +101,7 @@ def test_what_testing_does_to_a_learner_is_thrown_away() -> None:
     )
 
 
-# ---- candidates --------------------------------------------------------------------------------------------------------
+# ---- candidates --------------------------------------------------------------------------------------------
 
 
 class ProposesItself(Finetune):
@@ -174,7 +174,7 @@ def test_predictors_that_change_the_learner_are_refused() -> None:
         learn(make(TrainsItselfForTests), toys.stream(tasks=1))
 
 
-# ---- what a learner keeps ------------------------------------------------------------------------------------------------
+# ---- what a learner keeps ----------------------------------------------------------------------------------
 
 
 class KeepsAnAttribute(Finetune):
@@ -227,7 +227,8 @@ def test_a_leak_is_named_in_arrays_and_closures_too(cls: type[Finetune], name: s
         learn(make(cls), toys.stream(tasks=1))
 
 
-# ---- errors ----------------------------------------------------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------------------------
+# ----------------
 
 
 class Fails(Finetune):
@@ -266,6 +267,61 @@ class Mixin:
 def test_final_hooks_are_not_overridden_through_a_mixin_either() -> None:
     with pytest.raises(Refusal, match="Mixed overrides training_step"):
         type("Mixed", (Mixin, Finetune), {})
+
+
+class Counts:
+    """A mixin that is no learner: it has hooks of its own, and calls the learner's."""
+
+    def extend(self, batch):
+        return super().extend(batch)
+
+    def on_task_end(self, task):
+        super().on_task_end(task)
+
+
+class OwnLoss(Finetune):
+    def loss(self, c, batch):
+        return super().loss(c, batch)
+
+
+class LossOfOwnLoss(OwnLoss):
+    def loss(self, c, batch):
+        return super().loss(c, batch)
+
+
+class InheritsTheLoss(OwnLoss):
+    pass
+
+
+def both(self, task):
+    EWC.on_task_end(self, task)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "hook"),
+    [(EWC, ER, "on_task_end"), (NewHead, Independent, "candidates"), (GEM, EWC, "after_backward")],
+)
+def test_two_learners_in_one_are_refused_with_the_hook_that_would_be_left_out(one, other, hook: str) -> None:
+    joins = f"Both joins {one.__name__} and {other.__name__}, which both override {hook}: only"
+    with pytest.raises(Refusal, match=joins):
+        type("Both", (one, other), {})
+
+
+@pytest.mark.parametrize(
+    ("bases", "own"),
+    [
+        ((EWC, ER), {"on_task_end": both}),  # it decides itself
+        ((OwnLoss, EWC), {}),  # they override different hooks
+        ((LossOfOwnLoss, EWC), {}),
+        ((LossOfOwnLoss, OwnLoss), {}),  # one is the other's subclass
+        ((InheritsTheLoss, LossOfOwnLoss), {}),  # Python runs that of the subclass, which calls the other
+        ((Counts, EWC), {}),  # a mixin that is no learner
+        ((ER, Counts), {}),
+    ],
+)
+def test_learners_that_lose_no_hook_may_be_joined(bases, own: dict) -> None:
+    joined = type("Joined", bases, own)
+    assert issubclass(type("Derived", (joined,), {}), joined)
 
 
 @pytest.mark.parametrize("override", ["trainer.threads=100000", "+trainer.lightning.strategy=ddp"])

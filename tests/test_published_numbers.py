@@ -20,7 +20,8 @@ def test_the_original_images_have_the_digests_that_are_known(real_data: str) -> 
 
 @pytest.mark.slow
 def test_finetune_on_gems_permutations(real_data: str, tmp_path: Path) -> None:
-    """20 tasks x 1000 examples, batch 10, one pass, SGD 0.03: average accuracy 0.57 +- 0.03 over three seeds."""
+    """20 tasks x 1000 examples, batch 10, one pass, SGD 0.03: average accuracy 0.57 +- 0.03 over three
+    seeds."""
     common = (
         "+experiment=gem_permutations",
         "learner=finetune",
@@ -37,7 +38,8 @@ def test_finetune_on_gems_permutations(real_data: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_gem_on_a_few_of_its_rotations(real_data: str, tmp_path: Path) -> None:
-    """Five tasks of 1000 examples, 64 memories each: GEM beats finetune by 0.12 at the same rate, and its margin helps."""
+    """Five tasks of 1000 examples, 64 memories each: GEM beats finetune by 0.12 at the same rate, and its
+    margin helps."""
     common = (
         "+experiment=gem_rotations",
         "data=real",
@@ -61,8 +63,9 @@ def test_gem_on_a_few_of_its_rotations(real_data: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_gem_on_rotations_remembers_all_twenty_tasks(real_data: str, tmp_path: Path) -> None:
-    """Accuracy of at least 0.83 and backward transfer of at least -0.03, as published 0.86 and +0.05: the medians after each of the
-    last five tasks, since a row of the matrix may fall into a dip, and rounding decides which."""
+    """Accuracy of at least 0.83 and backward transfer of at least -0.03, as published 0.86 and +0.05: the
+    medians after each of the last five tasks, since a row of the matrix may fall into a dip, and rounding
+    decides which."""
     results = run(
         tmp_path,
         "+experiment=gem_rotations",

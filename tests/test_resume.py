@@ -104,7 +104,7 @@ def interrupted(tmp_path: Path, fault: str = "block:8") -> Path:
     return folder_of(tmp_path)
 
 
-# ---- damage ----------------------------------------------------------------------------------------------------------
+# ---- damage ------------------------------------------------------------------------------------------------
 
 
 def truncate(path: Path) -> None:
@@ -261,7 +261,8 @@ def test_every_checkpoint_loads_as_plain_values(tmp_path: Path) -> None:
 def test_a_checkpoint_that_replaces_another_leaves_it_until_it_is_whole(
     tmp_path: Path, whole, capfd: pytest.CaptureFixture
 ) -> None:
-    """Killed after the tensors of the second are renamed, and before its record: the first is gone on from."""
+    """Killed after the tensors of the second are renamed, and before its record: the first is gone on
+    from."""
     saves: list[str] = []
 
     def run_and_die() -> None:
@@ -282,7 +283,7 @@ def test_a_checkpoint_that_replaces_another_leaves_it_until_it_is_whole(
     assert "resumed at step 2 of task0" in capfd.readouterr().err
 
 
-# ---- signals ---------------------------------------------------------------------------------------------------------
+# ---- signals -----------------------------------------------------------------------------------------------
 
 
 def start(outputs: Path, *overrides: str) -> subprocess.Popen:
@@ -359,7 +360,7 @@ def exit_code(function: Callable[[], object]) -> int:
     return 0
 
 
-# ---- who holds it ----------------------------------------------------------------------------------------------------
+# ---- the lock ----------------------------------------------------------------------------------------------
 
 
 def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> None:
@@ -367,7 +368,7 @@ def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> Non
     wait_for(folder_of(tmp_path, *LONG) / "rows" / "000.json", "crc")
     second = start(tmp_path, *LONG)
     assert second.wait(120) == 2
-    assert f"held by process {first.pid}" in second.stderr.read()
+    assert f"in use by process {first.pid}" in second.stderr.read()
     first.kill()
     first.wait()
 
@@ -400,7 +401,7 @@ def test_a_finished_run_in_a_folder_that_cannot_be_written_to_is_shown(
     assert but_what_may_differ(run(tmp_path, *FRAGILE, "figures=true")) == whole()
 
 
-# ---- branching -------------------------------------------------------------------------------------------------------
+# ---- branching ---------------------------------------------------------------------------------------------
 
 
 def test_a_branch_takes_over_what_was_learned_before_and_goes_on_with_other_settings(
@@ -497,7 +498,7 @@ def test_a_run_that_keeps_the_last_checkpoint_alone_goes_on_after_a_kill(
     assert but_what_may_differ(run(tmp_path, *FRAGILE, "checkpoints=last")) == whole()
 
 
-# ---- what else may go wrong ------------------------------------------------------------------------------------------
+# ---- what else may go wrong --------------------------------------------------------------------------------
 
 
 def test_results_are_written_whole(tmp_path: Path) -> None:
@@ -548,7 +549,7 @@ def test_values_that_a_checkpoint_cannot_hold_are_refused_by_name_when_they_are_
 ) -> None:
     says = {
         "memory": r"self\.memory\['mean'\] is of type numpy\.float64",
-        "once": r"what self\.once\('mean', \.\.\.\) came to is of type",
+        "once": r"the result of self\.once\('mean', \.\.\.\) is of type",
     }
     with pytest.raises(Refusal, match=says[where]):
         run(tmp_path, *FRAGILE, f"learner._target_=tests.toys.Numpy{where.title()}")

@@ -10,7 +10,8 @@ import cl_lightning
 
 PACKAGE = Path(cl_lightning.__file__).parent
 
-# From the bottom to the top; of one line, each knows the others. A file counts as a room where it is named by itself.
+# From the bottom to the top; of one line, each knows the others. A file counts as a room where it is named by
+# itself.
 ORDER = [
     ["errors", "termination", "randomness", "metrics", "conf_dir"],
     ["checking", "protocol"],

@@ -208,7 +208,7 @@ def test_the_command_of_a_job_knows_folders_of_ones_own(
     made_again_alone(tmp_path / "out", monkeypatch)
 
 
-# ---- ended early ---------------------------------------------------------------------------------------------------------
+# ---- ended early -------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -101,7 +101,8 @@ def learn(
     callbacks: Sequence = (),
     tasks: int | None = None,
 ) -> Learned:
-    """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first ``tasks`` of the stream."""
+    """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first
+    ``tasks`` of the stream."""
     settings, learner.head = settings or training(), s.head
     store, phases = Store(folder or Path(tempfile.mkdtemp()), "toy"), []
     data = StreamDataModule(s, passes=settings.max_epochs if settings.single_pass else None)
@@ -113,7 +114,7 @@ def learn(
             engine.learn(learner, task)
         phases += engine.work.phases
         engine.work.phases = []
-        predictors = engine.predictors(learner, index + 1, s.closed(index))
+        predictors = engine.predictors(learner, index + 1, s.task_without_data(index))
         phases += engine.work.phases
         engine.work.phases = []
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))

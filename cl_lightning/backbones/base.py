@@ -21,8 +21,8 @@ class Backbone(nn.Module):
     """A network that is called with images and the task they belong to, and gives logits (n, outputs).
 
     ``task`` is one number for all images, one a row, or None. Only networks with a layer a task look at it.
-    ``starts`` names the parts with which a stage begins; parts before the first of them belong to the first
-    stage.
+    ``starts`` names the parts with which a module begins; parts before the first of them belong to the first
+    module.
     """
 
     needs_task = False  # whether forward looks at the task, at test too
@@ -36,7 +36,7 @@ class Backbone(nn.Module):
         channels_last: bool = False,
     ) -> None:
         super().__init__()
-        self.trunk, self.head, self.starts = Stage(OrderedDict(trunk)), head, tuple(starts)
+        self.trunk, self.head, self.starts = PathModule(OrderedDict(trunk)), head, tuple(starts)
         self.needs_task = any(isinstance(module, ByTask) for module in self.modules())
         initialise(self, initialiser)
         for kernel in (
@@ -51,21 +51,23 @@ class Backbone(nn.Module):
         """What the head gets: (n, features)."""
         return self.trunk(x, task)
 
-    def stages(self) -> OrderedDict[str, Stage]:
+    def path_modules(self) -> OrderedDict[str, PathModule]:
         """The network's own modules (no copies) in their order, the head last. One called after the other,
         they are ``forward``.
 
-        Each takes what any stage of the same name gives, so that paths may be built from the stages of
-        several networks (the modules of Veniat et al. 2021).
+        Each accepts what the module before it gives in any other such network, so that paths may be built
+        from the modules of several networks (as in Veniat et al. 2021).
         """
         parts = OrderedDict([*self.trunk.named_children(), ("head", self.head)])
         names = list(parts)
         bounds = [0, *(names.index(start) for start in self.starts[1:]), len(names)]
         slices = (islice(parts.items(), first, last) for first, last in pairwise(bounds))
-        return OrderedDict((name, Stage(OrderedDict(of_one))) for name, of_one in zip(self.starts, slices))
+        return OrderedDict(
+            (name, PathModule(OrderedDict(of_one))) for name, of_one in zip(self.starts, slices)
+        )
 
 
-class Stage(nn.Sequential):
+class PathModule(nn.Sequential):
     """Modules one after the other. Those with a layer a task get the task's number, too."""
 
     def forward(self, h: torch.Tensor, task: torch.Tensor | int | None = None) -> torch.Tensor:
@@ -113,13 +115,13 @@ class TaskHeads(ByTask):
 
     def __init__(self, features: int, head: Head) -> None:
         super().__init__([nn.Linear(features, len(own)) for own in head.owned], "heads")
-        self.owned, self.outputs = head.owned, head.outputs
+        self.owned, self.num_outputs = head.owned, head.num_outputs
 
     def one(self, h: torch.Tensor, task: int) -> torch.Tensor:
         own, narrow = self.owned[task], self.layers[task](h)
-        if own == tuple(range(self.outputs)):
+        if own == tuple(range(self.num_outputs)):
             return narrow
-        wide = narrow.new_full((len(h), self.outputs), -torch.inf)
+        wide = narrow.new_full((len(h), self.num_outputs), -torch.inf)
         return wide.index_copy(1, torch.tensor(own, device=h.device), narrow)
 
 
@@ -135,7 +137,7 @@ def output_layer(features: int, head: Head, heads: Layers) -> nn.Module:
             f"stream.head={head.mode} has them in it. "
             "Use stream.head=multi_train_test, or backbone.heads=shared."
         )
-    return nn.Linear(features, head.outputs) if heads == "shared" else TaskHeads(features, head)
+    return nn.Linear(features, head.num_outputs) if heads == "shared" else TaskHeads(features, head)
 
 
 def divided(sizes: Sequence[int], tasks: int, key: str = "") -> list[int]:
@@ -143,7 +145,7 @@ def divided(sizes: Sequence[int], tasks: int, key: str = "") -> list[int]:
     narrow = [size // tasks for size in sizes]
     if any(size < 1 for size in narrow):
         advice = (
-            f"Make them wider with backbone.{key}, or take fewer tasks."
+            f"Make them wider with backbone.{key}, or use fewer tasks."
             if key
             else "Take fewer tasks, or another backbone."
         )

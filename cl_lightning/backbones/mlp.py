@@ -56,7 +56,7 @@ class MLP(Backbone):
 
 
 class WinnersTakeAll(nn.Module):
-    """Of each two units that follow each other, the greater keeps its value, whatever its sign, and the other
+    """The greater of each two neighbouring units keeps its value, whatever its sign, and the other
     is 0.
 
     Both stay where they are equal. Gradients flow through what stays.

@@ -30,7 +30,7 @@ class ResNet(Backbone):
     """The network of Veniat et al. 2021 (table 8): eight blocks of one width, 607,050 parameters with width
     64 and ten classes.
 
-    ``modules`` says how many stages it is taken apart into, and changes nothing else: 7 as in the paper, 6 as
+    ``modules`` says how many modules it is cut into, and changes nothing else: 7 as in the paper, 6 as
     the default of its code, 10 with a block each, 3 for its ablation "merging adjacent modules". The paper
     does not say which it merged: here {1, 2}, {3, 4} and {5, 6, head}, so that a new head costs the blocks
     before it, too.
@@ -98,7 +98,7 @@ class Block(nn.Module):
         same = stride == 1 and channels == width
         # oneDNN's projection with a stride writes past its memory for fewer than 8 channels where AVX2 is all
         # there is.
-        self.every = stride if channels < 8 else 1  # pixels of which one is projected, taken by hand
+        self.every = stride if channels < 8 else 1  # one of so many pixels is projected, selected by hand
         self.first = Convolution(channels, width, 3, stride, rectified=True)
         self.second = Convolution(width, width, 3)
         self.shortcut = nn.Identity() if same else Convolution(channels, width, 1, stride // self.every)

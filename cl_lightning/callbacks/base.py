@@ -16,17 +16,18 @@ class StreamCallback(pl.Callback):
     ``learner.phase_run.step`` counts them one by one."""
 
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
-        """Before the first task of this start; ``learned`` tasks were found in the journal."""
+        """Called before the first task of this start; ``learned`` tasks were learned in earlier ones."""
 
     def on_task_start(self, learner: Learner, task: Task) -> None: ...
 
     def on_task_end(self, learner: Learner, task: Task) -> None: ...
 
     def on_probe(self, learner: Learner, task: Task, step: int, accuracies: list[float | None]) -> None:
-        """After a look at test data in the middle of a task (``trainer.probe_every``): ``learner`` is a copy,
-        as it was then."""
+        """Called after a measurement on test data in the middle of a task (``trainer.probe_every``):
+        ``learner`` is a copy, as it was then."""
 
     def on_evaluated(self, learner: Learner, learned: int, accuracies: list[float | None]) -> None:
-        """After a row of the accuracy matrix: test accuracy on every task, None where it cannot predict."""
+        """Called after a row of the accuracy matrix: test accuracy on every task, None where it cannot
+        predict."""
 
     def on_stream_end(self) -> None: ...

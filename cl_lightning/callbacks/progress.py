@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from cl_lightning.callbacks.base import StreamCallback
 from cl_lightning.data.task import Task
 
-BEGUN = 0.02  # of a task: before so much is trained, nothing can be said
+BEGUN = 0.02  # the part of a task that must be trained before the time left is estimated
 
 
 class ProgressDisplay(StreamCallback):
@@ -79,7 +79,7 @@ class ProgressDisplay(StreamCallback):
             self.line.update(self.bar, completed=done, state=f"{state}  {self.left(done)}")
 
     def left(self, done: float) -> str:
-        """The time left if every task takes as long as those of this start did so far; early stopping makes
+        """The time left if every task lasts as long as those of this start did so far; early stopping makes
         it an upper bound."""
         if done - self.first < BEGUN:
             return ""

@@ -19,7 +19,7 @@ from cl_lightning.report.results import write_results
 from cl_lightning.report.tables import metric_table, metrics_in
 from cl_lightning.selection.stream_level import Choice, Point, Scored
 from cl_lightning.store.files import write_whole
-from cl_lightning.store.folder import held, open_store
+from cl_lightning.store.folder import locked, open_store
 from cl_lightning.store.records import ChosenRecord
 
 
@@ -40,7 +40,7 @@ def write_choice(searched: Sequence[Job], chosen: Sequence[Job], choice: Choice)
     )
     for job in chosen:
         assert job.folder is not None, "it has a score"
-        with held(Path(job.folder), wait=60):
+        with locked(Path(job.folder), wait=60):
             found = open_store(Path(job.folder))
             assert found is not None
             found[0].save("chosen", record)

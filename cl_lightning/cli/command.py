@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning import termination
-from cl_lightning.cli.sentences import explained, sentence
+from cl_lightning.cli.sentences import from_hydra, sentence
 from cl_lightning.cli.sweeps import Job, failures, new_sweep, own_command
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
@@ -36,11 +36,11 @@ def run_config(cfg: DictConfig) -> float | None:
         termination.exit_if_requested()  # what was interrupted may fail in any way
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
-        said = sentence(explained(error) if isinstance(error, OmegaConfBaseException) else error)
+        message = sentence(from_hydra(error) if isinstance(error, OmegaConfBaseException) else error)
         if in_a_sweep():
-            tell_failure(said)
-            raise Refusal(said) from None
-        print(said, file=sys.stderr)
+            tell_failure(message)
+            raise Refusal(message) from None
+        print(message, file=sys.stderr)
         raise SystemExit(2) from None
 
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
-    """The exit code of Hydra's part, which tells of its jobs."""
+    """The exit code of Hydra's part, with a message where it was interrupted."""
     try:
         return exit_code(jobs, with_traceback)
     except SystemExit as end:
@@ -90,14 +90,14 @@ def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
         if with_traceback:
             traceback.print_exc()
         print(
-            sentence(error if jobs else explained(error)), file=sys.stderr
+            sentence(error if jobs else from_hydra(error)), file=sys.stderr
         )  # no job: Hydra could not make a configuration
         return 2
     return 0
 
 
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """In place of argparse's page of usage."""
+    """Raise a sentence in place of argparse's page of usage."""
     raise Refusal(
         f"The command line cannot be read: {message}\nArguments are group=choice or key=value; see --help."
     )

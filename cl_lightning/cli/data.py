@@ -23,7 +23,8 @@ DESCRIPTION = """The data sets of this program.
   check [NAME ...]          count, compare, and look for copies; without names, all that is on this machine
   describe [KEY=VALUE ...]  the tasks of a stream (stream=rotated), and how much they look like each other
 
-Which sources, and from where, is configured as for a run: data=real data.root=FOLDER cache=FOLDER data.sources.mnist.side=32
+Which sources, and from where, is configured as for a run:
+data=real data.root=FOLDER cache=FOLDER data.sources.mnist.side=32
 """
 
 
@@ -60,14 +61,14 @@ class Parser(argparse.ArgumentParser):
 def configured(overrides: list[str]) -> DictConfig:
     """The configuration that a run with these arguments has, all its sources checked."""
     from cl_lightning.checking import resolve_target
-    from cl_lightning.cli.sentences import explained
+    from cl_lightning.cli.sentences import from_hydra
     from cl_lightning.config import check_config, compose_config
 
     try:
         cfg = compose_config(*overrides)
         check_config(cfg)
     except Exception as error:
-        raise explained(error) from error
+        raise from_hydra(error) from error
     for name, source in cfg.data.sources.items():
         resolve_target(source, f"data.sources.{name}")
     return cfg
@@ -114,9 +115,9 @@ def list_sources(names: list[str], overrides: list[str], out: Path | None) -> in
 
 def row(name: str, source: Any, cache: str) -> list[str]:
     """What can be said of a source without decoding it."""
-    from cl_lightning.data.sources.cache import entry, is_complete, shape_in
+    from cl_lightning.data.sources.cache import cache_folder, is_complete, shape_in
 
-    folder = entry(name, source, cache)
+    folder = cache_folder(name, source, cache)
     cached = is_complete(folder)
     counts = (
         source.numbers()
@@ -130,7 +131,7 @@ def row(name: str, source: Any, cache: str) -> list[str]:
         "x".join(map(str, shape_in(folder))) if cached else "?",
         "yes" if cached else "no",
         getattr(source, "licence", None) or "",
-        source.origin() if hasattr(source, "origin") else "drawn here",
+        source.location() if hasattr(source, "location") else "drawn here",
         "" if tried is None else "yes" if tried else "no",
     ]
 
@@ -154,8 +155,8 @@ def show(names: list[str], overrides: list[str], out: Path | None) -> int:
 
 
 def show_several(names: list[str], cfg: DictConfig, out: Path) -> int:
-    """Of a set that is drawn on this machine a few images are, so that none of them waits for half a
-    million."""
+    """Only a few images of a set that is drawn on this machine are made, so that none of them waits for half
+    a million."""
     from cl_lightning.data.sources.cache import open_images
     from cl_lightning.data.sources.sheet import few_of, write_overview
     from cl_lightning.data.sources.synthetic.drawing import Drawn
@@ -165,7 +166,7 @@ def show_several(names: list[str], cfg: DictConfig, out: Path) -> int:
     if everything:
         absent = [name for name, source in sources.items() if not at_hand(name, source, cfg.cache)]
         print(
-            *(f"{name}: not on this machine ({sources.pop(name).origin()})" for name in absent),
+            *(f"{name}: not on this machine ({sources.pop(name).location()})" for name in absent),
             sep="\n",
             end="\n" * bool(absent),
         )
@@ -190,7 +191,7 @@ def check(names: list[str], overrides: list[str], out: Path | None) -> int:
         try:
             source = source_of(cfg, name)
             if not names and not at_hand(name, source, cfg.cache):
-                print(f"{name}: not on this machine ({source.origin()})")
+                print(f"{name}: not on this machine ({source.location()})")
                 continue
             findings = check_source(name, source, cfg.cache)
         except Refusal as refusal:
@@ -233,9 +234,9 @@ def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
 
 def at_hand(name: str, source: Any, cache: str) -> bool:
     """It can be opened without a network."""
-    from cl_lightning.data.sources.cache import entry, is_complete
+    from cl_lightning.data.sources.cache import cache_folder, is_complete
 
-    return getattr(source, "is_here", lambda: True)() or is_complete(entry(name, source, cache))
+    return getattr(source, "is_here", lambda: True)() or is_complete(cache_folder(name, source, cache))
 
 
 COMMANDS: dict[str, Callable[[list[str], list[str], Path | None], int]] = {

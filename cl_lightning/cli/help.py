@@ -24,9 +24,9 @@ Usage: python -m cl_lightning [+experiment=NAME] [GROUP=CHOICE ...] [KEY=VALUE .
 """
 
 EXAMPLES = """Five commands to copy:
-  python -m cl_lightning                                          MNTDP-D on a short CTrL stream, in under a minute
-  python -m cl_lightning learner=joint stream=permuted            another learner, another stream
-  python -m cl_lightning +experiment=gem_permutations             a published setting: 20 tasks, each example once
+  python -m cl_lightning                                     MNTDP-D on a short CTrL stream, in under a minute
+  python -m cl_lightning learner=joint stream=permuted       another learner, another stream
+  python -m cl_lightning +experiment=gem_permutations        a published setting: 20 tasks, each example once
   python -m cl_lightning selection=task_level 'selection.grid.lr=[0.1,0.01,0.001]' trainer.max_epochs=5
   python -m cl_lightning --multirun seed=0,1,2 learner=finetune,independent,joint
 

@@ -12,21 +12,29 @@ LINES = 5
 
 
 def sentence(error: BaseException) -> str:
-    """At most five lines for what went wrong."""
+    """What went wrong, in at most five lines."""
     if isinstance(error, Refusal):
         text = str(error)
     elif isinstance(error, OSError) and is_of_the_disk(error):
-        text = f"{error.filename or 'A file'} cannot be written: {DISK[error.errno or 0]}.\nThe same command then goes on where it was."
+        name = error.filename or "A file"
+        text = (
+            f"{name} cannot be written: {DISK[error.errno or 0]}.\n"
+            "The same command then goes on where it was."
+        )
     elif isinstance(error, OSError) and error.filename:
         text = f"{error.filename}: {error.strerror}. Choose another folder with outputs= or cache=."
     else:
         words = (str(error).strip() or "no message").splitlines()
         text = "\n".join([f"{type(error).__name__}: {words[0]}", *words[1:3]])
-        text += "\nThis comes from within. debug.traceback=true shows where; what was computed is kept, and the same command goes on."
+        text += (
+            "\nThis is an error in the program itself. debug.traceback=true shows where; what was computed "
+            "is "
+            "kept, and the same command goes on."
+        )
     return "\n".join(text.splitlines()[:LINES])
 
 
-def explained(error: Exception) -> Exception:
+def from_hydra(error: Exception) -> Exception:
     """Hydra's errors in words that say what to do."""
     from cl_lightning.config import compose_config, key_paths  # late: --help reads files alone
 
@@ -53,7 +61,7 @@ def explained(error: Exception) -> Exception:
         HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError,
     ):
         return Refusal(
-            f"The command line makes no configuration: {words[0]}\nArguments are group=choice or key=value; "
-            "see --help."
+            f"The command line cannot be turned into a configuration: {words[0]}\n"
+            "Arguments are group=choice or key=value; see --help."
         )
     return error

@@ -1,4 +1,4 @@
-"""Tensors that are lent for the time a task is open, and are found out when they are kept."""
+"""Leases: tensors are lent while a task is open, and a learner that keeps one is found out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Lease:
         kept = self._kept()
         if not kept:
             return
-        names = [name for name, held in held_by(learner) if any(address_of(held) in place for place in kept)]
+        found = reachable_tensors(learner)
+        names = [name for name, tensor in found if any(address_of(tensor) in place for place in kept)]
         where = ", ".join(sorted(set(names))) or "something outside of the learner"
         raise ProtocolError(
             f"the data of a task were closed, but {where} still holds a tensor that shares memory with them.",
@@ -50,11 +51,11 @@ class Lease:
         return [place for reference, place in self._lent if not reference.expired()]
 
 
-def address_of(held: Tensor | np.ndarray) -> int:
-    return held.data_ptr() if isinstance(held, Tensor) else held.ctypes.data
+def address_of(tensor: Tensor | np.ndarray) -> int:
+    return tensor.data_ptr() if isinstance(tensor, Tensor) else tensor.ctypes.data
 
 
-def held_by(
+def reachable_tensors(
     holder: object, name: str = "self", depth: int = DEPTH, seen: set[int] | None = None
 ) -> Iterator[tuple[str, Any]]:
     """All tensors and arrays that can be reached through attributes, plain containers and closures, with
@@ -67,7 +68,7 @@ def held_by(
         yield name, holder
         return
     for part, value in parts_of(holder, name):
-        yield from held_by(value, part, depth - (not isinstance(holder, Module)), seen)
+        yield from reachable_tensors(value, part, depth - (not isinstance(holder, Module)), seen)
 
 
 def parts_of(holder: object, name: str) -> list[tuple[str, Any]]:
@@ -78,6 +79,7 @@ def parts_of(holder: object, name: str) -> list[tuple[str, Any]]:
     if isinstance(holder, CellType):
         return [(name, holder.cell_contents)] if holder != CellType() else []
     if isinstance(holder, Module):
+        # Private: here a module keeps what looks like attributes from outside.
         own = {**vars(holder), **holder._parameters, **holder._buffers, **holder._modules}
         return [
             (f"{name}.{key}", value)
@@ -92,28 +94,31 @@ def parts_of(holder: object, name: str) -> list[tuple[str, Any]]:
 
 
 def unsaved(learner: Any) -> dict[str, tuple[int, int]]:
-    """Tensors and arrays in attributes of a learner's own that no checkpoint holds: by name, which object it
-    is and how often it was written to."""
-    saved = {
-        tensor.untyped_storage()._cdata
-        for _, tensor in held_by([*learner.parameters(), *learner.buffers(), learner.memory])
-    }
+    """Tensors and arrays that a learner keeps in attributes of its own, and no checkpoint stores: by name,
+    which object it is and how often it was written to."""
+    known = reachable_tensors([*learner.parameters(), *learner.buffers(), learner.memory])
+    # Private: _cdata tells storages apart on every device; _version is torch's only count of changes in
+    # place.
+    saved = {tensor.untyped_storage()._cdata for _, tensor in known}
     own = {key: value for key, value in vars(learner).items() if key not in learner.of_base}
     found = {}
-    for name, held in held_by(own, ""):
-        if isinstance(held, Tensor) and held.numel() and held.untyped_storage()._cdata not in saved:
-            found["self." + name.removeprefix("['").replace("']", "", 1)] = (id(held), held._version)
-        elif isinstance(held, np.ndarray) and held.size:
-            found["self." + name.removeprefix("['").replace("']", "", 1)] = (id(held), hash(held.tobytes()))
+    for name, tensor in reachable_tensors(own, ""):
+        attribute = "self." + name.removeprefix("['").replace("']", "", 1)
+        if isinstance(tensor, np.ndarray):
+            if tensor.size:
+                found[attribute] = (id(tensor), hash(tensor.tobytes()))
+        elif tensor.numel() and tensor.untyped_storage()._cdata not in saved:  # private, as above
+            found[attribute] = (id(tensor), tensor._version)  # private, as above
     return found
 
 
 def check_saved(learner: object, at_start: dict[str, tuple[int, int]]) -> None:
-    """At a task's boundary: refuse a learner that keeps tensors where a restart would not find them."""
-    lost = sorted(name for name, what in unsaved(learner).items() if at_start.get(name) != what)
-    if lost:
+    """Refuse a learner that keeps tensors where a restart would not find them. Called at a task's
+    boundary."""
+    unsaved_names = sorted(name for name, what in unsaved(learner).items() if at_start.get(name) != what)
+    if unsaved_names:
         raise ProtocolError(
-            f"{type(learner).__name__} keeps a tensor in {', '.join(lost)}, which no checkpoint holds: "
-            "after a restart it would be gone.",
+            f"{type(learner).__name__} keeps a tensor in {', '.join(unsaved_names)}, which no checkpoint "
+            "stores: after a restart it would be gone.",
             "Keep it in self.memory, where it is saved and counted, or set it to None in on_task_end.",
         )

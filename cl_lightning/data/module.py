@@ -87,7 +87,10 @@ class StreamDataModule(pl.LightningDataModule):
                 f"a second phase of task {task.index} would see examples again that a single pass shows once."
             )
         elif epochs > self.passes or n > lent:
-            more = f"{epochs} epochs of {n} examples were asked for; a single pass lends {lent}, {self.passes} times."
+            more = (
+                f"{epochs} epochs of {n} examples were asked for; a single pass lends {lent}, "
+                f"{self.passes} times."
+            )
         elif not blocks.in_order and not task.past:
             more = "examples in a split of its own were to be trained on, which a single pass cannot count."
         else:
@@ -99,7 +102,7 @@ class StreamDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> Blocks:
         """The mini-batches of the phase that is being trained."""
         if self.blocks is None:
-            raise RuntimeError("no phase is being trained: set `blocks` to the mini-batches it takes")
+            raise RuntimeError("no phase is being trained: set `blocks` to its mini-batches")
         return self.blocks
 
     def on_after_batch_transfer(self, batch: Block, dataloader_idx: int) -> Block:

@@ -17,7 +17,7 @@ from cl_lightning.randomness import Key, rng
 HeadMode = Literal["single", "domain", "multi_test", "multi_train_test"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Head:
     """What the outputs of a network mean over a stream.
 
@@ -32,11 +32,15 @@ class Head:
     """
 
     mode: HeadMode
-    outputs: int
+    num_outputs: int
     owned: tuple[tuple[int, ...], ...]  # by task: the outputs that are its own
 
     def __post_init__(self) -> None:
         check_value(Head, "mode", self.mode, "stream.head")
+
+    def __repr__(self) -> str:
+        """A part of fingerprints: with another text, runs that are finished would not be found again."""
+        return f"Head(mode={self.mode!r}, outputs={self.num_outputs}, owned={self.owned})"
 
     @property
     def masks_training(self) -> bool:
@@ -49,7 +53,7 @@ class Head:
     @cached_property
     def foreign(self) -> torch.Tensor:
         """(tasks, outputs): True where an output is not the task's own."""
-        table = torch.ones(len(self.owned), self.outputs, dtype=torch.bool)
+        table = torch.ones(len(self.owned), self.num_outputs, dtype=torch.bool)
         for task, own in enumerate(self.owned):
             table[task, list(own)] = False
         return table
@@ -156,8 +160,8 @@ class Batch:
     task: torch.Tensor
     key: Key = ()  # (seed, task, phase, step)
     epoch: int = 0
-    index: int = 0  # place in the epoch,
-    of: int = 1  # of so many (HAT anneals with index / of)
+    index_in_epoch: int = 0
+    batches_per_epoch: int = 1  # HAT anneals with index_in_epoch / batches_per_epoch
     learning: int = 0  # the task that is open: rows of others may have joined
     shared: Any = None  # what Learner.shared made of it
 
@@ -207,11 +211,11 @@ class Blocks:
     key: Key  # (seed, task, phase)
     batch_size: int
     epochs: int
-    block: int
+    block_size: int
     learning: int = 0  # the task that is open
-    first: int = 0  # step to begin with: a phase that goes on where it was interrupted
+    start_step: int = 0  # step to begin with: a phase that goes on where it was interrupted
     in_order: bool = False  # whether the first epoch keeps the order of the examples
-    most: int | None = None  # mini-batches
+    max_steps: int | None = None  # mini-batches
     _order: tuple[int, torch.Tensor] = field(default=(-1, torch.empty(0)), repr=False)
 
     @property
@@ -221,14 +225,14 @@ class Blocks:
     @property
     def steps(self) -> int:
         steps = self.epochs * self.per_epoch
-        return steps if self.most is None else min(steps, self.most)
+        return steps if self.max_steps is None else min(steps, self.max_steps)
 
     def __len__(self) -> int:
-        return -(-self.steps // self.block)
+        return -(-self.steps // self.block_size)
 
     def __iter__(self) -> Iterator[Block]:
-        for first in range(self.first, self.steps, self.block):
-            yield Block(list(self.batches(first, min(first + self.block, self.steps))))
+        for first in range(self.start_step, self.steps, self.block_size):
+            yield Block(list(self.batches(first, min(first + self.block_size, self.steps))))
 
     def batches(self, first: int, last: int) -> Iterator[Batch]:
         """The mini-batches of steps first .. last - 1. Rows are gathered once for all of them; a batch is a

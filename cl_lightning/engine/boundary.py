@@ -18,7 +18,7 @@ from cl_lightning.store.records import TaskRecord
 
 
 def witnessed(learner: Learner, task: Task, constants: dict) -> dict[str, Any]:
-    """What the program saw while the task's data were open: for the card."""
+    """Facts for the card that can be seen only while the task's data are open."""
     check_saved(learner, constants)
     return {
         "lent": [each.index for each in (*task.past, task)],
@@ -29,7 +29,7 @@ def witnessed(learner: Learner, task: Task, constants: dict) -> dict[str, Any]:
 def task_record(
     learner: Learner, phases: Phases, index: int, checkpoint: int, seen: dict[str, Any]
 ) -> TaskRecord:
-    work = phases.settle()
+    work = phases.collect_work()
     return TaskRecord(
         task=index,
         phases=work.phases,

@@ -7,16 +7,15 @@ from contextlib import contextmanager
 
 from cl_lightning.metrics.flops import Flops
 
-Counts = Mapping[
-    str, Sequence[int]
-]  # of one candidate, by kind of work: how often, operations of its own, of what it shares
+# One candidate's costs by kind of work: how often it was done, operations for it alone, operations it shares.
+Counts = Mapping[str, Sequence[int]]
 Kind = tuple  # its name and the shape of its mini-batch
 
 
 class Meter:
     """Operations of each candidate, by kind of work: a mini-batch of a shape, or one scoring.
 
-    A candidate's numbers depend on no other, so that they are the same alone, in company and in shares.
+    A candidate's numbers depend on no other, so that they are the same alone, in company and in groups.
     ``own`` is what is done for it alone; ``common`` what it would need of ``extend`` and ``shared`` if it
     were alone.
     """
@@ -25,15 +24,15 @@ class Meter:
         self.own: list[dict[Kind, int]] = [{} for _ in range(candidates)]
         self.common: list[dict[Kind, int]] = [{} for _ in range(candidates)]
         self.times: list[dict[Kind, int] | None] = [None] * candidates  # of those that have left
-        self.taken: dict[Kind, int] = {}  # by kind, since the beginning
+        self.so_far: dict[Kind, int] = {}  # how often each kind was done since the beginning
         self.counter: Flops | None = None  # open while the first of a kind is counted
         self.kind: Kind = ()
 
     @contextmanager
     def counting(self, *kind: object) -> Iterator[None]:
-        """Around one piece of work: the first of its kind is counted."""
-        times = self.taken.get(kind, 0)
-        self.taken[kind] = times + 1
+        """A guard around one piece of work: the first of its kind is counted."""
+        times = self.so_far.get(kind, 0)
+        self.so_far[kind] = times + 1
         if times:
             yield
             return
@@ -47,23 +46,23 @@ class Meter:
     def note(self, i: int) -> None:
         """What was done since the last note was for one candidate alone."""
         if self.counter is not None:
-            self.own[i][self.kind] = self.own[i].get(self.kind, 0) + self.counter.take()
+            self.own[i][self.kind] = self.own[i].get(self.kind, 0) + self.counter.since_last()
 
     def note_common(self, members: Sequence[int], times: int = 1) -> None:
         """What was done since the last note is needed by each of these, so many times over."""
         if self.counter is not None:
-            counted = self.counter.take() * times
+            counted = self.counter.since_last() * times
             for i in members:
                 self.common[i][self.kind] = self.common[i].get(self.kind, 0) + counted
 
     def leave(self, i: int) -> None:
-        self.times[i] = dict(self.taken)
+        self.times[i] = dict(self.so_far)
 
     def counts(self) -> list[dict[str, list[int]]]:
         """One entry a candidate: for every kind how often, own, common."""
         found = []
         for own, common, left in zip(self.own, self.common, self.times):
-            times = self.taken if left is None else left
+            times = self.so_far if left is None else left
             rows = {
                 kind: [times.get(kind, 0), own.get(kind, 0), common.get(kind, 0)]
                 for kind in {**own, **common}
@@ -72,11 +71,11 @@ class Meter:
         return found
 
     def state(self) -> dict:
-        return {"own": self.own, "common": self.common, "times": self.times, "taken": self.taken}
+        return {"own": self.own, "common": self.common, "times": self.times, "so_far": self.so_far}
 
     def restore(self, state: dict) -> None:
-        self.own, self.common, self.times, self.taken = (
-            state[name] for name in ("own", "common", "times", "taken")
+        self.own, self.common, self.times, self.so_far = (
+            state[name] for name in ("own", "common", "times", "so_far")
         )
 
 
@@ -100,8 +99,8 @@ def alone(counts: Sequence[Counts], kinds: str = "") -> int:
 
 
 def executed(counts: Sequence[Counts]) -> int:
-    """Operations when all train side by side: of what they share, the most that one of those still in
-    training needs counts, once.
+    """Operations when all train side by side. Shared work counts once, with the most that any candidate still
+    in training needs.
 
     >>> executed([{"batch 10": [3, 5, 2]}, {"batch 10": [1, 5, 4]}])
     28

@@ -47,8 +47,8 @@ def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) 
         return function(*arguments)
 
 
-def share(learner: Learner, run: PhaseRun, batch: Batch, members: Sequence[int]) -> None:
-    """What all candidates use is computed once. What each would need alone is counted with one example."""
+def compute_shared(learner: Learner, run: PhaseRun, batch: Batch, members: Sequence[int]) -> None:
+    """Compute once what all candidates use. What each would need alone is counted with one example."""
     if run.meter.counter is not None:
         one = replace(batch, x=batch.x[:1], y=batch.y[:1], task=batch.task[:1])
         for i in members:

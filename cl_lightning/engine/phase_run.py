@@ -35,7 +35,7 @@ class Standing:
 
 @dataclass
 class PhaseRun:
-    """One training of a phase's candidates, or of a share of them."""
+    """One training of a phase's candidates, or of a group of them."""
 
     phase: Phase
     candidates: list[Candidate]
@@ -45,7 +45,7 @@ class PhaseRun:
     hooks: frozenset[str]  # those that the learner has of its own
     first_step: int = 0  # mini-batches of the whole run before this phase: what loggers go by
     carried: dict[str, Any] = field(default_factory=dict)  # moments of the last phase
-    step: int = 0  # mini-batches taken
+    step: int = 0  # mini-batches trained on
     scored_at: int = -1  # step of the last scoring
     begun: bool = False  # in this process
     active: list[int] = field(default_factory=list)  # candidates that have not left
@@ -55,7 +55,7 @@ class PhaseRun:
     optimizer: Optimizer | None = None
     stacks: bool = False  # whether to try training all as one stack
     stack: Stack | None = None
-    warned: set[int] = field(default_factory=set)  # candidates whose NaN logits were told
+    warned: set[int] = field(default_factory=set)  # candidates whose NaN logits were warned of
     seeded: tuple[tuple, int] = ((), 0)  # the last key of a hook, and its seed
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class PhaseRun:
         return self.step if self.candidates[i].parameters else 0
 
     def records(self) -> list[CandidateRecord]:
-        """What each candidate came to."""
+        """The result of each candidate."""
         return [self.record(c, standing) for c, standing in zip(self.candidates, self.standings)]
 
     def record(self, c: Candidate, s: Standing) -> CandidateRecord:
@@ -123,14 +123,14 @@ class PhaseRun:
             logger.log_metrics({"task": self.task.index, **metrics}, step=self.first_step + self.step)
 
     def state(self) -> dict:
-        """Between blocks: all that is not weights, optimizer or learner."""
+        """All that is not weights, optimizer or learner, as it is between two blocks."""
         return {
             "step": self.step,
             "scored_at": self.scored_at,
             "active": list(self.active),
             "standings": [{**vars(standing)} for standing in self.standings],
             "snapshots": self.snapshots,
-            "costs": self.costs.plain(),
+            "costs": self.costs.to_dict(),
             "meter": self.meter.state(),
         }
 

@@ -1,5 +1,5 @@
-"""From task boundary to task boundary: drives a learner's generators, trains their phases, answers finished
-ones from the store."""
+"""What happens between two task boundaries: a learner's generators are run, their phases trained, and phases
+that are finished read from the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, check_plain
+from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, check_storable
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Flops
 from cl_lightning.protocol import ProtocolError, running, training
@@ -37,13 +37,13 @@ from cl_lightning.randomness import Key, seeded
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import (
     CandidateRecord,
+    GroupRecord,
     InsideRecord,
     OnceRecord,
     PhaseRecord,
     Place,
     ProbeRecord,
     ProbesRecord,
-    ShareRecord,
 )
 
 INSIDE = "work/inside/phase"  # the record of Lightning's checkpoint inside a phase
@@ -59,8 +59,7 @@ class Work:
 
 
 class Phases:
-    """Drives the generators of a learner, trains their phases with Lightning and keeps account of what was
-    done."""
+    """Runs the generators of a learner, trains their phases with Lightning and records what was done."""
 
     def __init__(
         self,
@@ -71,18 +70,17 @@ class Phases:
         callbacks: Sequence[pl.Callback] = (),
         probe: Callable[[Learner, Task, int], list[float | None]] | None = None,
     ) -> None:
-        self.probe = (
-            probe  # looks at a learner as it was at a step of the open task; gives nothing back to it
-        )
+        # Measures a learner as it was at a step of the open task, and gives nothing back to it.
+        self.probe = probe
         self.data, self.store, self.settings = data, store, settings
         self.loggers, self.callbacks = list(loggers), list(callbacks)
         self.work = Work()
-        self.moments: dict[
-            str, Any
-        ] = {}  # of the last phase's winner and for which weights, where the next task goes on with them
+        # The optimizer's moments of the last phase's winner, and a key of the weights that they belong to;
+        # empty unless the next task goes on with them.
+        self.moments: dict[str, Any] = {}
         self.step = 0  # mini-batches of the whole run: what loggers go by
 
-    def settle(self) -> Work:
+    def collect_work(self) -> Work:
         """What was done since the last call."""
         done, self.work = self.work, Work()
         return done
@@ -90,7 +88,7 @@ class Phases:
     # ---- a task --------------------------------------------------------------------------------------------
 
     def learn(self, learner: Learner, task: Task, reference: bool = False) -> None:
-        """Learn one task, after a kill from its beginning: the store answers what was done."""
+        """Learn one task. After a kill it begins anew, and what was done before is read from the store."""
         place = Place("reference" if reference else "task", task.index)
         once = Once(self.store, self.work.costs, learner.seed, place)
         with self.between_phases(learner, (task.index, "on_task_start"), once, task):
@@ -100,14 +98,15 @@ class Phases:
             learner.on_task_end(task)
 
     def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
-        """After ``seen`` tasks; ``task`` is the last of them, closed. They may train phases."""
+        """The learner's predictors after ``seen`` tasks; ``task`` is the last of them, without data. They may
+        train phases."""
         moments, before = self.moments, state_versions(learner)
         place = Place("predictors", seen)
         once = Once(self.store, self.work.costs, learner.seed, place)
         try:
             found = self.run_phases(learner.predictors(seen), learner, task, place, once)
         finally:
-            self.moments = moments  # what is trained for testing leaves no trace
+            self.moments = moments  # what is trained for testing does not change the learner
         if state_versions(learner) != before:
             raise ProtocolError(
                 f"{type(learner).__name__}.predictors changed the learner itself, which goes on learning.",
@@ -142,18 +141,18 @@ class Phases:
             outcome = self.recall_or_train(learner, phase, task, replace(place, phase=index))
 
     def recall_or_train(self, learner: Learner, phase: Phase, task: Task, place: Place) -> Outcome:
-        """What a phase came to: read from the store as far as it was trained before. Its winner gets its best
-        weights."""
+        """The outcome of a phase, read from the store as far as it was trained before. Its winner gets its
+        best weights."""
         check_phase(learner, phase, task, self.settings)
         size = self.settings.candidates_at_once or len(phase.candidates)
         firsts = range(0, len(phase.candidates), size)
-        shares = [self.share(learner, phase, task, place, first, size) for first in firsts]
-        record = merged(phase, task, place, shares)
+        groups = [self.group(learner, phase, task, place, first, size) for first in firsts]
+        record = merged(phase, task, place, groups)
         self.work.phases.append(record)
         self.work.costs.add(**asdict(record.costs))
         winner, kept = (
             phase.candidates[record.winner],
-            self.store.tensors(share_key(place, firsts[record.winner // size])),
+            self.store.tensors(group_key(place, firsts[record.winner // size])),
         )
         winner.network.load_state_dict(kept["weights"])
         winner.network.eval()
@@ -194,16 +193,16 @@ class Phases:
 
     # ---- a phase -------------------------------------------------------------------------------------------
 
-    def share(
+    def group(
         self, learner: Learner, phase: Phase, task: Task, place: Place, first: int, size: int
-    ) -> ShareRecord:
-        """Candidates ``first`` .. ``first + size - 1`` of a phase: what they came to, with the weights of the
+    ) -> GroupRecord:
+        """The results of the candidates ``first`` .. ``first + size - 1`` of a phase, with the weights of the
         best of them."""
         candidates = phase.candidates[first : first + size]
         record = self.store.once(
-            share_key(place, first),
-            ShareRecord,
-            lambda: self.train_share(learner, phase, candidates, task, place, first),
+            group_key(place, first),
+            GroupRecord,
+            lambda: self.train_group(learner, phase, candidates, task, place, first),
         )
         refuse_other(learner, phase, record)
         self.step += record.mini_batches
@@ -213,7 +212,7 @@ class Phases:
                 self.work.probes += known.probes if known else []
         return record
 
-    def train_share(
+    def train_group(
         self,
         learner: Learner,
         phase: Phase,
@@ -221,7 +220,7 @@ class Phases:
         task: Task,
         place: Place,
         first: int,
-    ) -> tuple[ShareRecord, dict[str, Any]]:
+    ) -> tuple[GroupRecord, dict[str, Any]]:
         with torch.random.fork_rng(devices=[]):
             run = self.fit(learner, phase, candidates, task, place, first)
         if self.settings.probe == "all":
@@ -235,7 +234,7 @@ class Phases:
             "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
         }
         names = [c.name for c in phase.candidates]
-        return ShareRecord(
+        return GroupRecord(
             place, phase.name, names, records, best, run.step, run.costs, run.meter.counts()
         ), kept
 
@@ -248,12 +247,12 @@ class Phases:
         place: Place,
         first: int,
     ) -> PhaseRun:
-        """Train a share through ``Trainer.fit``, from the beginning or from where an earlier start was
-        interrupted."""
+        """Train a group of candidates through ``Trainer.fit``, from the beginning or from where an earlier
+        start was interrupted."""
         s, key = self.settings, (learner.seed, place.draws, place.phase)
         split = task.train if phase.train is None else phase.train
         blocks = Blocks(
-            split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, most=s.max_steps
+            split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, max_steps=s.max_steps
         )
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
         run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
@@ -265,8 +264,9 @@ class Phases:
             start = InsideRecord(place, first, phase.name, [c.name for c in phase.candidates], 0)
             checkpoint = self.interrupted(learner, phase, start)
             if checkpoint is not None:
-                blocks.first, file = checkpoint
-                print(f"resumed at step {blocks.first} of {place.name}, phase {place.phase}", file=sys.stderr)
+                blocks.start_step, file = checkpoint
+                step = blocks.start_step
+                print(f"resumed at step {step} of {place.name}, phase {place.phase}", file=sys.stderr)
             self.data.prepare(blocks.split)
             with running(learner, "learn"):
                 self.data.replay(blocks, place.phase)
@@ -282,7 +282,7 @@ class Phases:
         return run
 
     def interrupted(self, learner: Learner, phase: Phase, start: InsideRecord) -> tuple[int, str] | None:
-        """The step and the file of this share's checkpoint, where an earlier start wrote one."""
+        """The step and the file of this group's checkpoint, where an earlier start wrote one."""
         record = self.store.load(INSIDE, InsideRecord)
         if record is None or (record.place, record.first) != (start.place, start.first):
             return None
@@ -291,7 +291,7 @@ class Phases:
         return None if saved is None else (record.step, saved.file)
 
 
-def share_key(place: Place, first: int) -> str:
+def group_key(place: Place, first: int) -> str:
     return f"{place.key}-{first}"
 
 
@@ -299,7 +299,7 @@ def probes_key(place: Place, number: int | None) -> str:
     return f"{place.key}-probes" + ("" if number is None else f"-{number}")
 
 
-def refuse_other(learner: Learner, phase: Phase, before: ShareRecord | InsideRecord) -> None:
+def refuse_other(learner: Learner, phase: Phase, before: GroupRecord | InsideRecord) -> None:
     """Refuse a learner that proposes something else after a restart."""
     names = [c.name for c in phase.candidates]
     if [before.phase, *before.proposed] != [phase.name, *names]:
@@ -312,9 +312,9 @@ def refuse_other(learner: Learner, phase: Phase, before: ShareRecord | InsideRec
         )
 
 
-def merged(phase: Phase, task: Task, place: Place, shares: Sequence[ShareRecord]) -> PhaseRecord:
-    """What all shares of a phase came to."""
-    candidates = [candidate for share in shares for candidate in share.candidates]
+def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]) -> PhaseRecord:
+    """The record of a phase, made of the records of its groups of candidates."""
+    candidates = [candidate for group in groups for candidate in group.candidates]
     winner = best_of(candidates)
     if candidates[winner].diverged:
         raise Diverged(
@@ -324,18 +324,18 @@ def merged(phase: Phase, task: Task, place: Place, shares: Sequence[ShareRecord]
             "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip; "
             "resume=retry tries the same again."
         )
-    steps = sum(share.mini_batches for share in shares)
+    steps = sum(group.mini_batches for group in groups)
     foreign = 0 if phase.train is None else int((phase.train.task != task.index).sum())
-    return PhaseRecord(place, phase.name, candidates, winner, steps, costs_of(shares), foreign)
+    return PhaseRecord(place, phase.name, candidates, winner, steps, costs_of(groups), foreign)
 
 
-def costs_of(shares: Sequence[ShareRecord]) -> Costs:
-    """A phase's costs: operations by candidate, the same in shares and alone; seconds as they were spent."""
-    costs, counts = Costs(), [of_one for share in shares for of_one in share.counts]
-    for share in shares:
-        costs.add(**asdict(share.costs))
-    costs.examples = max(share.costs.examples for share in shares)
-    costs.replayed = max(share.costs.replayed for share in shares)
+def costs_of(groups: Sequence[GroupRecord]) -> Costs:
+    """A phase's costs: operations by candidate, the same in groups and alone; seconds as they were spent."""
+    costs, counts = Costs(), [of_one for group in groups for of_one in group.counts]
+    for group in groups:
+        costs.add(**asdict(group.costs))
+    costs.examples = max(group.costs.examples for group in groups)
+    costs.replayed = max(group.costs.replayed for group in groups)
     costs.flops, costs.flops_executed = alone(counts), executed(counts)
     costs.step_flops = alone(counts) - alone(counts, "score")
     return costs
@@ -350,7 +350,8 @@ def best_of(candidates: Sequence[CandidateRecord]) -> int:
 
 
 class Once:
-    """Behind ``Learner.once``: what the work came to, read from the store if it was done before."""
+    """What ``Learner.once`` calls: it returns the result of the work, read from the store if it was done
+    before."""
 
     def __init__(self, store: Store, costs: Costs, seed: int, place: Place) -> None:
         self.store, self.costs, self.seed, self.place = store, costs, seed, place
@@ -370,7 +371,7 @@ class Once:
             done = True
             with seeded(self.seed, self.place.name, "once", name), Flops() as counted:
                 value = work()
-            check_plain(value, f"what self.once({name!r}, ...) came to")
+            check_storable(value, f"the result of self.once({name!r}, ...)")
             return OnceRecord(name, counted.total), {"value": value}
 
         record = self.store.once(key, OnceRecord, do)
@@ -402,8 +403,8 @@ class InsideCheckpoints(pl.Callback):
         termination.exit_if_requested()
 
     def save(self, trainer: pl.Trainer, step: int) -> None:
-        """Lightning's content, straight to its place: ``trainer.save_checkpoint`` builds it in memory and in
-        another folder first."""
+        """Write what Lightning would write, but straight to its place."""
+        # Private: the public trainer.save_checkpoint builds the file in memory and in another folder first.
         content = trainer._checkpoint_connector.dump_checkpoint()
         saved = self.store.save_tensors(f"work/inside/{step}", content)
         self.store.save(INSIDE, replace(self.start, step=step), saved)

@@ -1,4 +1,4 @@
-"""What a learner proposes to train, looked at before it is trained."""
+"""Checks of the candidates that a learner proposes, before they are trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cl_lightning.learners.base import Learner, Phase, mapped
 
 
 def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training) -> None:
-    """What cannot be trained or compared is said before training, not after."""
+    """Refuse what cannot be trained or compared, before training."""
     who, names = type(learner).__name__, [c.name for c in phase.candidates]
     if not names or len(set(names)) < len(names):
         raise Refusal(
@@ -62,6 +62,7 @@ def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training) 
 
 
 def storage_of(tensor: torch.Tensor) -> int:
+    # Private: tells storages apart on every device; data_ptr is 0 on meta.
     return tensor.untyped_storage()._cdata
 
 
@@ -70,7 +71,7 @@ def state_versions(learner: Learner) -> list[tuple]:
     found: list[tuple] = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
-        found.append((storage_of(tensor), tensor._version))
+        found.append((storage_of(tensor), tensor._version))  # private: torch has no public count of writes
         return tensor
 
     mapped(note, [*learner.parameters(), *learner.buffers(), learner.memory])

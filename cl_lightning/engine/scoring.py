@@ -1,4 +1,5 @@
-"""Candidates on validation data: who improved keeps a copy of its weights, who has not for long leaves."""
+"""Scoring of candidates on validation data: one that improved keeps a copy of its weights, one that has not
+improved for long stops."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import warnings
 import torch
 import torch.nn as nn
 
-from cl_lightning.engine.hooks import call, share
+from cl_lightning.engine.hooks import call, compute_shared
 from cl_lightning.engine.optimizer import moments_of
 from cl_lightning.engine.phase_run import PhaseRun, Standing
 from cl_lightning.errors import Refusal
@@ -17,8 +18,8 @@ from cl_lightning.metrics.accuracy_matrix import predicted
 
 
 def score_if_due(learner: Learner, run: PhaseRun) -> None:
-    """After every mini-batch and before the first: weights for probes are kept, and candidates scored, where
-    they are due."""
+    """Keep weights for probes and score candidates where this is due: called before the first mini-batch and
+    after each."""
     settings, step = run.settings, run.step
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
         for i in run.active:
@@ -58,7 +59,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     val, active = run.val, run.active
     assert val is not None
     right = {i: torch.zeros((), dtype=torch.int64, device=learner.device) for i in active}
-    lost = {i: right[i].clone() for i in active}
+    nan_counts = {i: right[i].clone() for i in active}
     scores = {}
     set_mode(run, training=False)
     with run.meter.counting("score"):
@@ -73,17 +74,17 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
                 batch = batch.to(learner.device)
                 batch.key = (*run.key, run.step, *batch.key)
                 if "shared" in run.hooks:
-                    share(learner, run, batch, active)
+                    compute_shared(learner, run, batch, active)
                 for i in active:
                     logits = call(learner, run, batch.key, "logits", run.candidates[i], batch)
                     if run.task.head.masks_test:
                         logits = run.task.head.mask(logits, batch.task)
                     numbers = predicted(logits)
                     right[i] += (numbers == batch.y).sum()
-                    lost[i] += (numbers < 0).sum()
+                    nan_counts[i] += (numbers < 0).sum()
                     run.meter.note(i)
             scores = {i: right[i].item() / len(val) for i in active}
-            warn_of_nan(run, {i: int(count) for i, count in lost.items()})
+            warn_of_nan(run, {i: int(count) for i, count in nan_counts.items()})
     set_mode(run, training=True)
     return [scores[i] for i in active]
 
@@ -99,9 +100,9 @@ def finite(score: float, run: PhaseRun, i: int) -> float:
     )
 
 
-def warn_of_nan(run: PhaseRun, lost: dict[int, int]) -> None:
-    """Say so once a candidate: scoring comes often."""
-    for i, count in lost.items():
+def warn_of_nan(run: PhaseRun, nan_counts: dict[int, int]) -> None:
+    """Warn of NaN logits, once a candidate: scoring comes often."""
+    for i, count in nan_counts.items():
         if count and i not in run.warned:
             run.warned.add(i)
             warnings.warn(
@@ -119,7 +120,8 @@ def set_mode(run: PhaseRun, training: bool) -> None:
 
 
 def drop_diverged(run: PhaseRun) -> None:
-    """Looked for when candidates are scored: in every step it would hold up an accelerator."""
+    """Stop candidates whose weights are not finite. Only when candidates are scored: a look at values in
+    every step would slow an accelerator down."""
     for i in list(run.active):
         if not all(p.isfinite().all() for p in run.candidates[i].network.parameters()):
             warnings.warn(
@@ -133,7 +135,7 @@ def drop_diverged(run: PhaseRun) -> None:
 
 
 def stop(run: PhaseRun, i: int) -> None:
-    """A candidate leaves the step; those that stay are stacked anew."""
+    """Stop training a candidate; those that go on are stacked anew."""
     unstack(run)
     run.standings[i].steps = run.steps_of(i)
     run.meter.leave(i)
@@ -150,8 +152,8 @@ def unstack(run: PhaseRun) -> None:
 
 
 def score_last(learner: Learner, run: PhaseRun) -> None:
-    """At the end of training, while Lightning still has everything on its device: whoever was not scored at
-    this step is."""
+    """Score the candidates that were not scored at this step: at the end of training, while Lightning still
+    has everything on its device."""
     unstack(run)
     drop_diverged(run)
     if run.val is None or not run.active or run.scored_at == run.step:

@@ -12,7 +12,7 @@ from torch import Tensor
 from cl_lightning.backbones.mlp import MLP
 from cl_lightning.learners.base import Candidate, Learner, Phase
 
-NARROWEST = 64  # units: products of smaller matrices take other ways alone than in a batch
+NARROWEST = 64  # units: products of smaller matrices are computed otherwise alone than in a batch
 
 
 def stackable(learner: Learner, phase: Phase) -> bool:
@@ -20,7 +20,7 @@ def stackable(learner: Learner, phase: Phase) -> bool:
     that of ``Learner``.
 
     The stack must have the bits of separate networks, so that nobody's depend on their company. That is tried
-    at the first mini-batch of every shape (``prove``), and takes MKL's strict reproducibility: without it,
+    at the first mini-batch of every shape (``prove``), and needs MKL's strict reproducibility: without it,
     bits depend on addresses.
     """
     if not torch.backends.mkl.is_available() or not os.environ.get("MKL_CBWR", "").endswith(",STRICT"):
@@ -49,12 +49,13 @@ def linears(network: nn.Module) -> list[nn.Linear]:
     ):
         return []
     modules = (*network.trunk, network.head)
-    plain = all(
+    all_plain_layers = all(
+        # Private: no public way says whether a module has hooks, which a stack would not run.
         type(m) in (nn.Flatten, nn.Linear, nn.ReLU) and not m._forward_hooks and not m._forward_pre_hooks
         for m in modules
     )
     layers = [m for m in modules if isinstance(m, nn.Linear)]
-    return layers if plain and all(layer.bias is not None for layer in layers) else []
+    return layers if all_plain_layers and all(layer.bias is not None for layer in layers) else []
 
 
 class Stack:
@@ -97,6 +98,7 @@ class Stack:
         logits = torch.baddbmm(self.biases[-1][:, None], inputs[-1], self.weights[-1].mT)
         log_p = torch.log_softmax(seen_by_loss(logits), 2)
         delta = torch.zeros_like(log_p).scatter_(2, y.expand(n, b)[..., None], -1 / b)
+        # Private: the kernel that autograd itself calls; any other would give other bits.
         delta = torch.ops.aten._log_softmax_backward_data(delta, log_p, 2, log_p.dtype)
         for k in range(len(self.layers) - 1, -1, -1):
             weights = torch.bmm(delta.mT, inputs[k]).unbind()

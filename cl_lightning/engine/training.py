@@ -18,7 +18,7 @@ from torch.nn.functional import nll_loss
 from torch.optim import Optimizer
 
 from cl_lightning.data.task import Batch, Block
-from cl_lightning.engine.hooks import call, share
+from cl_lightning.engine.hooks import call, compute_shared
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import score_if_due, set_mode
 from cl_lightning.engine.stack import Stack
@@ -42,8 +42,10 @@ def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
             train_batch(learner, run, batch, wrapped.optimizer)
             run.step += 1
             score_if_due(learner, run)
-    wrapped._on_before_step()  # Lightning counts a step of its own, of a block:
-    wrapped._on_after_step()  # its public way would be optimizer.step() through the wrapper
+    # Private: Lightning must count this block as one step; the public way, optimizer.step() through the
+    # wrapper, would also step the optimizer.
+    wrapped._on_before_step()
+    wrapped._on_after_step()  # private, as above
     if not run.active:
         learner.trainer.should_stop = True
 
@@ -57,12 +59,10 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
             batch = call(learner, run, batch.key, "extend", batch)
             run.meter.note_common(living)
     for p in run.parameters:
-        p.grad = (
-            None  # None, not 0: who has left or has no share in this batch is neither stepped nor decayed
-        )
+        p.grad = None  # not 0: parameters that this batch does not use are neither stepped nor decayed
     with run.meter.counting("batch", batch.x.shape):
         if "shared" in run.hooks:
-            share(learner, run, batch, living)
+            compute_shared(learner, run, batch, living)
         gradients(learner, run, living, batch)
         if "after_backward" in run.hooks:
             for i, c in zip(living, candidates):

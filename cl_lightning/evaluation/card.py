@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from cl_lightning.store.records import ChosenRecord, RowRecord, StartRecord, TaskRecord
 
-GROWTH = 1.1  # of the cost of a mini-batch, which also depends on how full the last one of an epoch is
+# Growth of costs that is allowed: they also depend on how full the last mini-batch of an epoch is.
+GROWTH = 1.1
 UNKNOWN_ORIGIN = "no copies of examples were found in its checkpoints: generated, or changed"
 
 
@@ -32,17 +33,17 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run was: what no single task tells."""
+    """What holds for the whole run, not for one task."""
 
     head: str  # the stream's mode
-    told: bool  # whether the learner is given the task's number at test
+    told_task: bool  # whether the learner is given the task's number at test
     masks: bool  # whether some of its logits were so low that it takes outputs out of the choice by itself
     permuted: bool  # whether the recipe permutes pixels
-    sources: Sequence[str]  # of the tasks
+    sources: Sequence[str]  # the source of each task
     stand_ins: Mapping[str, str]  # images in the place of those that the stream names, by name
     declares_past: bool = False
     passes: int | None = None  # of a single pass: how often each example may be seen
-    callbacks: Sequence[str] = ()  # of the user
+    callbacks: Sequence[str] = ()  # the user's own
     chosen_of: int | None = None  # points of a search over whole streams that chose this run
 
 
@@ -59,11 +60,11 @@ def card_of(
     rows: Sequence[RowRecord],
     chosen: ChosenRecord | None = None,
 ) -> list[Finding]:
-    """From the records of a run; nothing before the first task."""
+    """The card of a run, made of its records; empty before the first task is learned."""
     stream, needs = start.stream, start.needs
     setting = Setting(
         head=stream.head,
-        told=needs["task_id_at_test"],
+        told_task=needs["task_id_at_test"],
         masks=any(row.masks for row in rows),
         permuted=stream.permuted,
         sources=stream.sources,
@@ -112,11 +113,14 @@ def card(setting: Setting, lessons: Sequence[Lesson]) -> list[Finding]:
     if setting.passes:
         rules.append(single_pass(lessons, setting.passes))
     if setting.stand_ins:
-        told = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
-        rules.append(verdict("named data", False, f"{told}: numbers are not those of the named data sets"))
+        evidence = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
+        rules.append(
+            verdict("named data", False, f"{evidence}: numbers are not those of the named data sets")
+        )
     if setting.callbacks:
-        told = f"{', '.join(setting.callbacks)} ran beside the learner; what they did to it, the program cannot see"
-        rules.append(verdict("own callbacks", None, told))
+        names = ", ".join(setting.callbacks)
+        evidence = f"{names} ran beside the learner; what they did to it, the program cannot see"
+        rules.append(verdict("own callbacks", None, evidence))
     return rules
 
 
@@ -158,7 +162,7 @@ def shared_output_head(setting: Setting) -> Finding:
         )
     if setting.masks:
         return verdict(rule, False, "it masks outputs by itself: some of its logits are below -1e8")
-    if setting.told:
+    if setting.told_task:
         return verdict(
             rule, None, "it is told the task's number, and may have outputs for each: the program cannot know"
         )
@@ -171,7 +175,7 @@ def shared_output_head(setting: Setting) -> Finding:
 
 def no_task_label_at_test(setting: Setting) -> Finding:
     rule = "no task label at test"
-    if setting.told:
+    if setting.told_task:
         return verdict(rule, False, "it is told the number of the task that images are from")
     if setting.head in ("multi_test", "multi_train_test"):
         return verdict(rule, False, f"outputs of other tasks are masked at test (stream.head={setting.head})")
@@ -190,7 +194,7 @@ def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -
         says = "says so" if setting.declares_past else "does not say so"
         return verdict(rule, False, f"breaks the rules and {says}: {lent}")
     replayed = sum(lesson.replayed for lesson in lessons)
-    if copies := stored(lessons):
+    if copies := stored_examples(lessons):
         return verdict(rule, False, f"{copies}; {replayed} examples were added to mini-batches")
     if replayed:
         return verdict(rule, None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}")
@@ -241,7 +245,8 @@ def constant_update(lessons: Sequence[Lesson]) -> Finding:
     costs = [lesson.step_cost for lesson in lessons[1:] if lesson.step_cost is not None]
     if not costs:
         return verdict(rule, None, f"{bytes_grow}; what mini-batches cost was not counted")
-    steps = f"a training example costs {costs[0]:.3g} operations in the {'second' if len(costs) > 1 else 'last'} task"
+    which = "second" if len(costs) > 1 else "last"
+    steps = f"a training example costs {costs[0]:.3g} operations in the {which} task"
     steps += f", {costs[-1]:.3g} in the last" if len(costs) > 1 else ""
     return verdict(rule, costs[-1] <= GROWTH * costs[0], f"{bytes_grow}; {steps}")
 
@@ -251,13 +256,13 @@ def single_pass(lessons: Sequence[Lesson], passes: int) -> Finding:
     sizes = [lesson.size for lesson in lessons]
     seen, each = sum(lesson.seen for lesson in lessons), sorted(set(sizes))
     lent = f"{len(sizes)} x {each[0]}" if len(each) == 1 else f"{sum(sizes)}"
-    told = f"examples seen: {seen} of {lent}" + f", in {passes} passes" * (passes > 1)
+    evidence = f"examples seen: {seen} of {lent}" + f", in {passes} passes" * (passes > 1)
     if lent_again := past_lent(lessons):
-        return verdict("single pass", False, f"{told}; {lent_again}")
+        return verdict("single pass", False, f"{evidence}; {lent_again}")
     added = sum(lesson.replayed for lesson in lessons)
-    told += f"; {added} were added by the learner, which are not counted" * bool(added)
+    evidence += f"; {added} were added by the learner, which are not counted" * bool(added)
     return verdict(
-        "single pass", [lesson.seen for lesson in lessons] == [passes * size for size in sizes], told
+        "single pass", [lesson.seen for lesson in lessons] == [passes * size for size in sizes], evidence
     )
 
 
@@ -266,7 +271,7 @@ def past_lent(lessons: Sequence[Lesson]) -> str:
     return f"training data of {len(again)} past tasks were lent again" if again else ""
 
 
-def stored(lessons: Sequence[Lesson]) -> str:
+def stored_examples(lessons: Sequence[Lesson]) -> str:
     copies = [count for lesson in lessons for count in lesson.copies.values()]
     where = sorted({name for lesson in lessons for name in lesson.copies})
     return (

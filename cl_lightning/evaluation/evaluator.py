@@ -24,7 +24,7 @@ MIXED_BYTES = 1 << 28  # images of several tasks that are mixed at once
 MASKED = -1e8  # a logit below this takes an output out of the choice
 
 
-class Answers(NamedTuple):
+class Predictions(NamedTuple):
     """What was predicted for a task's images, and what they are: output numbers (n,)."""
 
     numbers: torch.Tensor
@@ -48,7 +48,7 @@ class Evaluator:
             False  # whether a learner took outputs out of the choice by itself, in what was predicted so far
         )
         self._kept: dict[int, Split] = {}
-        self._frozen: dict[tuple[str, int, bool], Answers] = {}  # that are declared never to change again
+        self._frozen: dict[tuple[str, int, bool], Predictions] = {}  # that are declared never to change again
 
     def tasks_to_test(self, learned: int) -> range:
         """The tasks that ``trainer.evaluate`` wants measured after learning so many."""
@@ -90,7 +90,7 @@ class Evaluator:
         )
         rest = [task for task in able if task not in known]
         split_of = (lambda task: self.subset(self.test(task))) if probing else self.test
-        found = known | self.answers(predictor, rest, split_of, ("evaluate", learned))
+        found = known | self.predictions(predictor, rest, split_of, ("evaluate", learned))
         for task in frozen:
             before = self._frozen.setdefault((name, task, probing), found[task])
             if not torch.equal(before.numbers, found[task].numbers):
@@ -109,11 +109,11 @@ class Evaluator:
         able = self.able(
             predictor, [task for task in range(len(self.stream)) if len(self.stream.recipe(task).val)]
         )
-        found = self.answers(predictor, able, self.stream.validation, ("validate",))
+        found = self.predictions(predictor, able, self.stream.validation, ("validate",))
         warn_of_nan(predictor, "validation", found)
         return self.accuracies(found)
 
-    def accuracies(self, found: Mapping[int, Answers]) -> list[float | None]:
+    def accuracies(self, found: Mapping[int, Predictions]) -> list[float | None]:
         return [found[task].accuracy if task in found else None for task in range(len(self.stream))]
 
     def able(self, predictor: Learner, tasks: Iterable[int]) -> list[int]:
@@ -125,13 +125,13 @@ class Evaluator:
     # ---- predictions ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def answers(
+    def predictions(
         self, predictor: Learner, tasks: Sequence[int], split_of: Callable, key: tuple
-    ) -> dict[int, Answers]:
+    ) -> dict[int, Predictions]:
         """Predictions by task, on the CPU, -1 where logits are NaN. The learner is told the task only if it
         declared so."""
-        found: dict[int, Answers] = {}
-        if not tasks:  # a copy of a learner that grows takes its time
+        found: dict[int, Predictions] = {}
+        if not tasks:  # a copy of a learner that grows takes long
             return found
         tested = copy.deepcopy(predictor).to(self.device).eval()
         if tested.needs.task_id_at_test:
@@ -141,12 +141,12 @@ class Evaluator:
                     numbers = [
                         self.predict(tested, x.clone(), t, task) for x, t in self.batches(split.x, split.task)
                     ]
-                found[task] = Answers(torch.cat(numbers), split.y)
+                found[task] = Predictions(torch.cat(numbers), split.y)
             return found
         for window in windows(tasks, split_of):
             with seeded(predictor.seed, *key):
                 numbers = self.mixed(tested, list(window.values()))
-            found |= {task: Answers(part, window[task].y) for task, part in zip(window, numbers)}
+            found |= {task: Predictions(part, window[task].y) for task, part in zip(window, numbers)}
         return found
 
     def mixed(self, tested: Learner, splits: list[Split]) -> list[torch.Tensor]:
@@ -167,23 +167,23 @@ class Evaluator:
         return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))
 
     def predict(
-        self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, told: int | None
+        self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, task_id: int | None
     ) -> torch.Tensor:
         """Output numbers (n,) of one batch; ``task_of`` (n,) is for the evaluator's masks alone."""
         head = self.stream.head
         try:
             with running(tested, "forward"):
-                logits = tested(x.to(self.device), told)
+                logits = tested(x.to(self.device), task_id)
         except LearnerError as error:
             hint = (
                 "If it must be told the task of the images, declare so: needs = Needs(task_id_at_test=True)."
             )
-            raise LearnerError(f"{error}\n{hint}" if told is None else str(error)) from error.__cause__
-        if logits.shape != (len(x), head.outputs):
+            raise LearnerError(f"{error}\n{hint}" if task_id is None else str(error)) from error.__cause__
+        if logits.shape != (len(x), head.num_outputs):
             raise Refusal(
                 f"{type(tested).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} "
                 "images; this stream has "
-                f"{head.outputs} outputs, so they must be {(len(x), head.outputs)}."
+                f"{head.num_outputs} outputs, so they must be {(len(x), head.num_outputs)}."
             )
         self.masks = self.masks or bool((logits < MASKED).any())
         return predicted(head.mask(logits, task_of.to(logits.device)) if head.masks_test else logits).cpu()
@@ -230,10 +230,10 @@ def windows(tasks: Iterable[int], split_of: Callable[[int], Split]) -> Iterator[
         yield window
 
 
-def warn_of_nan(predictor: Learner, split: str, found: Mapping[int, Answers]) -> None:
+def warn_of_nan(predictor: Learner, split: str, found: Mapping[int, Predictions]) -> None:
     """Say how many images of which tasks count as wrong because their logits are NaN."""
-    lost = {task: int((of_task.numbers < 0).sum()) for task, of_task in found.items()}
-    parts = [f"{count} of {len(found[task].y)} of task {task}" for task, count in lost.items() if count]
+    nan_counts = {task: int((of_task.numbers < 0).sum()) for task, of_task in found.items()}
+    parts = [f"{count} of {len(found[task].y)} of task {task}" for task, count in nan_counts.items() if count]
     if parts:
         warnings.warn(
             f"{type(predictor).__name__} gave NaN logits for {split} images, which count as wrong: "

@@ -15,6 +15,8 @@ from cl_lightning.learners.parts.built import Built
 from cl_lightning.learners.parts.notes import ModulePaths
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Built", "Candidate", "Finetune", "Independent", "Joint", "Learner", "ModulePaths", "Multimodal",
+    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Built", "Candidate", "Finetune", "Independent", "Joint", "Learner",
+    "ModulePaths",
+    "Multimodal",
     "Needs", "NewHead", "Outcome", "Phase", "Phases", "name_of",
 ]  # fmt: skip

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytorch_lightning as pl
@@ -79,7 +81,7 @@ class Phase:
 
 @dataclass
 class Outcome:
-    """What a phase came to: the winner, restored to its best weights."""
+    """The outcome of a phase: the winner, restored to its best weights."""
 
     candidate: Candidate
     score: (
@@ -96,7 +98,7 @@ class InTraining(Protocol):
     """A phase in training, as a learner knows it: the engine's ``PhaseRun``."""
 
     candidates: list[Candidate]
-    step: int  # mini-batches taken
+    step: int  # mini-batches trained on
 
     def train(self, learner: Learner, block: Any) -> None: ...
     def make_optimizer(self, device: torch.device) -> torch.optim.Optimizer: ...
@@ -117,10 +119,19 @@ class Learner(pl.LightningModule):
     """
 
     needs = Needs()
-    tunes: tuple[str, ...] = ()  # hyper-parameters of its own that a grid may name, besides the optimizer's
+    # Hyper-parameters of its own that a grid may name, besides the optimizer's.
+    grid_keys: tuple[str, ...] = ()
     # True: predictions for a task never change once it is learned; checked at the end, and saves time.
     frozen_predictions = False
+    tunes: tuple[str, ...] = ()
     automatic_optimization = False
+
+    # What tests/test_contract.py asks of a learner that lies in conf/learner.
+    without_strength: Mapping[str, Any] | None = (
+        None  # keys that make it finetune to the bit; None: no such keys
+    )
+    first_as_finetune = True  # whether it learns the first task as finetune does, to the bit
+    starts_anew = False  # whether each task begins with other weights than the last one ended with
 
     def __init__(
         self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0
@@ -150,12 +161,12 @@ class Learner(pl.LightningModule):
         return [Candidate(copy.deepcopy(self.network), point) for point in self.grid]
 
     def extend(self, batch: Batch) -> Batch:
-        """In training only: add replayed examples."""
+        """Add replayed examples to a mini-batch. Called in training only."""
         return batch
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> Any:
-        """What these candidates all use, once and without gradient: a frozen trunk, old columns, old logits.
-        Found again as ``batch.shared``."""
+        """What these candidates all use, computed once and without gradient: a frozen trunk, old columns, old
+        logits. It is handed on as ``batch.shared``."""
         return None
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
@@ -192,7 +203,7 @@ class Learner(pl.LightningModule):
 
     def account(self) -> ModulePaths | dict[str, Any]:
         """What it did in the task that it has just learned, for ``results.json``: plain values of its own by
-        name, or notes that reports know (``learners/notes.py``)."""
+        name, or notes that reports know (``learners/parts/notes.py``)."""
         return {}
 
     # ---- for use in the above ------------------------------------------------------------------------------
@@ -203,7 +214,7 @@ class Learner(pl.LightningModule):
             return self.build(**{"head": self.head, **options})
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
-        """What long work between phases comes to (a search, a statistic), done once a task: after a kill it
+        """The result of long work between phases (a search, a statistic), done once a task: after a kill it
         is read back.
 
         ``work`` returns tensors and plain values, and changes nothing. Draws inside depend on the task and
@@ -220,6 +231,8 @@ class Learner(pl.LightningModule):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.tunes = cls.grid_keys  # as selection/grid.py still calls it
+        refuse_two_in_one(cls)
         for name in FINAL:
             if getattr(cls, name) is not getattr(Learner, name):
                 raise Refusal(
@@ -243,7 +256,8 @@ class Learner(pl.LightningModule):
         )
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Learner:
-        """Memory goes where parameters go."""
+        """Move the memory to the device or type to which the parameters go. (Private: what torch's own
+        ``to``, ``cpu`` and ``half`` call.)"""
         self.memory = mapped(fn, self.memory)
         return super()._apply(fn, recurse)
 
@@ -262,7 +276,7 @@ class Learner(pl.LightningModule):
             self.phase_run.restore(checkpoint["phase_run"])
 
     def get_extra_state(self) -> dict:
-        check_plain(self.memory, "self.memory")
+        check_storable(self.memory, "self.memory")
         return {"memory": self.memory}
 
     def set_extra_state(self, state: dict) -> None:
@@ -276,6 +290,27 @@ def in_training(learner: Learner) -> InTraining:
             "README's first command."
         )
     return learner.phase_run
+
+
+def refuse_two_in_one(cls: type[Learner]) -> None:
+    """Refuse a class with two learners as bases that both have a hook of their own: Python would run one of
+    them, and leave the other out without a word. A class that overrides the hook itself decides."""
+    hooks = [name for name, value in vars(Learner).items() if isinstance(value, FunctionType)]
+    for hook in (name for name in hooks if name not in ("__init__", *FINAL, *vars(cls))):
+        owners = {owner_of(base, hook): base for base in cls.__bases__ if issubclass(base, Learner)}
+        owners.pop(Learner, None)
+        for one, other in combinations(owners, 2):
+            if not issubclass(one, other) and not issubclass(other, one):
+                raise Refusal(
+                    f"{cls.__name__} joins {owners[one].__name__} and {owners[other].__name__}, which both "
+                    f"override {hook}: only that of {owners[one].__name__} would run.\n"
+                    f"Write {hook} in {cls.__name__} and call both there, or derive from one of them."
+                )
+
+
+def owner_of(cls: type, name: str) -> type:
+    """The class in whose body an attribute is defined."""
+    return next(each for each in cls.__mro__ if name in vars(each))
 
 
 FINAL = (
@@ -297,19 +332,19 @@ def name_of(point: dict) -> str:
     return ",".join(f"{key}={value}" for key, value in point.items()) or "default"
 
 
-PLAIN = (str, int, float, bool, type(None), bytes, torch.dtype, torch.device, torch.Size)
+STORABLE = (str, int, float, bool, type(None), bytes, torch.dtype, torch.device, torch.Size)
 
 
-def check_plain(value: Any, name: str) -> None:
+def check_storable(value: Any, name: str) -> None:
     """Refuse what a checkpoint could not hold: it loads tensors and plain values alone."""
     if isinstance(value, dict):
         for key, part in value.items():
-            check_plain(key, f"a key of {name}")
-            check_plain(part, f"{name}[{key!r}]")
+            check_storable(key, f"a key of {name}")
+            check_storable(part, f"{name}[{key!r}]")
     elif type(value) in (list, tuple, set):
         for i, part in enumerate(value):
-            check_plain(part, f"{name}[{i}]")
-    elif not isinstance(value, torch.Tensor) and type(value) not in PLAIN:
+            check_storable(part, f"{name}[{i}]")
+    elif not isinstance(value, torch.Tensor) and type(value) not in STORABLE:
         raise Refusal(
             f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot "
             "hold. "

@@ -21,6 +21,8 @@ class ER(Learner):
     ``reservoir`` stores ``size`` examples in all, ``ring`` the last ``size`` of each class of each task.
     """
 
+    without_strength = {"size": 0}
+
     def __init__(
         self, *, policy: Literal["reservoir", "ring"] = "reservoir", size: Size = 1000, **base: Any
     ) -> None:

@@ -14,8 +14,8 @@ from cl_lightning.learners.parts.gradients import trained
 
 
 class EWC(Learner):
-    """loss + strength/2 sum_k F_k (w - w_k)^2: weights that mattered to past tasks k are held where they
-    were.
+    """loss + strength/2 sum_k F_k (w - w_k)^2: weights that mattered to past tasks k are pulled back to
+    where they were.
 
     ``separate`` (Kirkpatrick et al. 2017) has one centre a task; ``huszar`` (2018) the latest alone, with the
     sum of all F; ``online`` (Schwarz et al. 2018) the latest with F decayed by ``gamma`` at each task. Each
@@ -27,7 +27,7 @@ class EWC(Learner):
     data's loss alone.
     """
 
-    tunes = ("strength",)
+    grid_keys, without_strength = ("strength",), {"strength": 0}
 
     def __init__(
         self,
@@ -48,11 +48,12 @@ class EWC(Learner):
         """The penalty's gradient: strength A (w - c)."""
         if not self.memory:
             return
-        rows = [
-            row for row in zip(c.parameters, self.memory["c"], self.memory["A"]) if row[0].grad is not None
-        ]  # which the batch is about
-        w, centre, A = (list(column) for column in zip(*rows))
+        rows = zip(c.parameters, self.memory["c"], self.memory["A"])
+        w, centre, A = map(
+            list, zip(*(row for row in rows if row[0].grad is not None))
+        )  # what the batch uses
         strength = float(c.hparams.get("strength", self.strength))
+        # Private: one call for all parameters in place of a loop over them.
         torch._foreach_addcmul_([p.grad for p in w], A, torch._foreach_sub(w, centre), strength)
 
     def on_task_end(self, task: Task) -> None:
@@ -67,14 +68,11 @@ class EWC(Learner):
         self.memory = {"A": [self.gamma * a for a in A], "c": c}
 
     def information(self, task: Task) -> list[torch.Tensor]:
-        train, n = (
-            task.train,
-            len(task.train) if self.examples is None else min(self.examples, len(task.train)),
-        )
+        x, y, of_task = (part[: self.examples] for part in task.train.parts)
         candidate = Candidate(self.network)
 
         def log_p(part: slice) -> torch.Tensor:
-            batch = Batch(train.x[:n][part], train.y[:n][part], train.task[:n][part])
+            batch = Batch(x[part], y[part], of_task[part])
             return self.masked(self.logits(candidate, batch), batch).log_softmax(1)
 
-        return fisher(self.network, log_p, train.y[:n], self.kind)
+        return fisher(self.network, log_p, y, self.kind)

@@ -14,6 +14,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.gradients import gradient, gradient_of, set_gradient
 from cl_lightning.learners.parts.memory import last_of_each_task
+from cl_lightning.learners.parts.quadratic import dual
 
 PRECISIONS = {"32": torch.float32, "bf16": torch.bfloat16}
 
@@ -29,11 +30,11 @@ class GEM(Learner):
 
     Momentum and weight decay act after the projection and are not bound by it. Memories are the last examples
     of a task in the stream's order: ``memories`` a task or, if given, ``total`` over all. The authors'
-    program writes each mini-batch into a ring and takes, where the ring ends, only what fits: with
+    program writes each mini-batch into a ring and, where the ring ends, keeps only what fits: with
     mini-batches of 10, 4 of its 256 memories are older examples than the last 256.
     """
 
-    tunes = ("margin",)
+    grid_keys = ("margin",)
     ridge = 1e-3  # added to the diagonal of GG'
 
     def __init__(
@@ -48,15 +49,14 @@ class GEM(Learner):
         super().__init__(**base)
         self.memories, self.total, self.margin = memories, total, margin
         self.precision = PRECISIONS[str(memory_precision)]
-        self.rows = torch.empty(0)  # of the step at hand; not kept
+        self.rows = torch.empty(0)  # gradients of the current step; not stored
 
     def after_backward(self, c: Candidate, batch: Batch) -> None:
         if not self.memory:
             return
         G, g = self.memory_gradients(c, batch), self.rows[-1]
-        gram = (
-            (self.rows @ self.rows.T).double().cpu().numpy()
-        )  # of all rows, g's the last: GG' and Gg in one pass over them
+        # Products of all rows, g's the last: GG' and Gg in one pass over them.
+        gram = (self.rows @ self.rows.T).double().cpu().numpy()
         P, q = gram[:-1, :-1] + self.ridge * np.eye(len(G)), gram[:-1, -1]
         if (q >= 0).all():
             return
@@ -65,11 +65,8 @@ class GEM(Learner):
 
     def memory_gradients(self, c: Candidate, batch: Batch) -> torch.Tensor:
         """(past tasks, parameters), and behind them the gradient at hand: in one place for all steps."""
-        counts, size, device = (
-            self.memory["counts"],
-            sum(p.numel() for p in c.parameters),
-            c.parameters[0].device,
-        )
+        counts, device = self.memory["counts"], c.parameters[0].device
+        size = sum(p.numel() for p in c.parameters)
         if self.rows.shape != (len(counts) + 1, size) or self.rows.device != device:
             self.rows = torch.empty(len(counts) + 1, size, device=device)
         gradient(c.parameters, out=self.rows[-1])
@@ -92,37 +89,3 @@ class GEM(Learner):
             )
         last_of_each_task(self.memory, task, size, self.precision)
         self.rows = torch.empty(0)
-
-
-def dual(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
-    """v >= margin that minimises v'Pv/2 + q'v, for positive definite P in float64: v = w + margin with w >= 0
-    by active sets.
-
-    >>> dual(np.eye(2), np.array([-3.0, 1.0]), 0.5)
-    array([3. , 0.5])
-    """
-    return nonnegative(P, q + margin * P.sum(1)) + margin
-
-
-def nonnegative(P: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """w >= 0 that minimises w'Pw/2 + q'w (Lawson and Hanson 1974, on the normal equations)."""
-    w, free = np.zeros(len(q)), np.zeros(len(q), dtype=bool)
-    small = 1e-12 * max(1.0, np.abs(q).max())
-    for _ in range(30 * len(q)):
-        descent = -(P @ w + q)
-        descent[free] = 0
-        if descent.max() <= small:
-            break
-        free[descent.argmax()] = True
-        while True:
-            s = np.zeros(len(q))
-            s[free] = np.linalg.solve(P[np.ix_(free, free)], -q[free])
-            below = free & (s <= 0)
-            if not below.any():
-                w = s
-                break
-            shrink = (w[below] / (w[below] - s[below])).min()
-            w = w + shrink * (s - w)
-            free &= w > small
-            w[~free] = 0
-    return w

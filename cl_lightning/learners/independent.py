@@ -24,13 +24,14 @@ class Independent(Learner):
 
     needs = Needs(task_id_at_test=True)
     frozen_predictions = True
-    tunes = ("start",)
+    grid_keys = ("start",)
 
     def __init__(
         self, *, start: Literal["random", "clone"] = "random", split_width: bool = False, **base: Any
     ) -> None:
         super().__init__(**base)
         self.start, self.split_width = start, split_width
+        self.starts_anew, self.first_as_finetune = start == "random", not split_width
         self.network = None
         self.networks = Built(self.new_network)
 

@@ -23,6 +23,7 @@ class Joint(Learner):
     ) -> None:
         super().__init__(**base)
         self.at, self.restart = at, restart
+        self.starts_anew, self.first_as_finetune = restart, at == "every_task"
 
     def learn(self, task: Task) -> Phases:
         if self.at == "last_task" and task.index < task.of - 1:

@@ -14,15 +14,16 @@ from cl_lightning.checking import Count
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
-from cl_lightning.learners.parts.modules import NewModules, Trie, own_network, widened
+from cl_lightning.learners.parts.modules import NewModules, Prefix, Trie
 from cl_lightning.learners.parts.neighbours import some_of_each_class, vote_accuracy
 from cl_lightning.learners.parts.notes import ModulePaths
+from cl_lightning.learners.parts.one_task import own_network, widened
 from cl_lightning.randomness import rng
 
 AT_ONCE = 125  # images whose features are computed together in the search: few enough for a processor's cache
 
 
-def prefix_of(c: Candidate) -> tuple[int, ...]:
+def prefix_of(c: Candidate) -> Prefix:
     """Numbers of the modules that a candidate re-uses, from the input on."""
     new: Any = c.network
     return new.prefix
@@ -39,7 +40,7 @@ class MNTDP(Learner):
     """
 
     needs = Needs(task_id_at_test=True)
-    frozen_predictions = True
+    frozen_predictions = starts_anew = True
 
     def __init__(
         self,
@@ -52,16 +53,11 @@ class MNTDP(Learner):
         **base: Any,
     ) -> None:
         super().__init__(**base)
-        self.k, self.prior, self.allow_head_reuse, self.neighbours, self.searched = (
-            k,
-            prior,
-            allow_head_reuse,
-            neighbours,
-            searched,
-        )
+        self.k, self.prior, self.allow_head_reuse = k, prior, allow_head_reuse
+        self.neighbours, self.searched = neighbours, searched
         self.network = None
         self.library = Trie(self.new_module)
-        self.found: ModulePaths | None = None  # of the last task: for the results
+        self.found: ModulePaths | None = None  # the last task's, for the results
 
     # ---- a task --------------------------------------------------------------------------------------------
 
@@ -94,39 +90,36 @@ class MNTDP(Learner):
 
     def paths_from(self, sources: Sequence[int], task: Task) -> list[Candidate]:
         """Every distinct prefix of the sources' paths with new modules behind it, the longest first."""
-        fresh = self.new_modules(task.index, task.head.owned[task.index])
+        own = task.head.owned[task.index]
+        fresh = self.new_modules(task.index, own)
         prefixes = {tuple(self.library.paths[j][:r]) for j in sources for r in range(len(fresh) + 1)} | {()}
         found = []
         for prefix in sorted(prefixes, key=lambda prefix: (-len(prefix), prefix)):
-            whole = len(prefix) == len(fresh)
-            if whole and not (
-                self.allow_head_reuse and self.library.ways(prefix) == len(task.head.owned[task.index])
-            ):
-                continue
             alone = sum(len(other) == len(prefix) for other in prefixes) == 1
             name = f"reuse={len(prefix)}" + ("" if alone else f" behind {prefix[-1]}")
-            for point in self.grid[:1] if whole else self.grid:
-                network = NewModules(prefix, copy.deepcopy(fresh[len(prefix) :]))
-                found.append(
-                    Candidate(network, {}, name)
-                    if whole
-                    else Candidate(network, point, f"{name},{name_of(point)}")
-                )
+            new = fresh[len(prefix) :]
+            if new:
+                found += [
+                    Candidate(NewModules(prefix, copy.deepcopy(new)), point, f"{name},{name_of(point)}")
+                    for point in self.grid
+                ]
+            elif self.allow_head_reuse and self.library.num_outputs(prefix) == len(own):
+                found.append(Candidate(NewModules(prefix, []), {}, name))
         return found
 
     def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
-        return list(own_network(self, task, len(own)).stages().values())
+        return list(own_network(self, task, len(own)).path_modules().values())
 
-    def new_module(self, depth: int, ways: int) -> nn.Module:
-        return self.new_modules(0, range(ways))[depth]
+    def new_module(self, depth: int, num_outputs: int) -> nn.Module:
+        return self.new_modules(0, range(num_outputs))[depth]
 
     def adopt(self, c: Candidate, task: Task) -> None:
         new: Any = c.network
-        self.library.add(prefix_of(c), new.stages, ways=len(task.head.owned[task.index]))
+        self.library.add(prefix_of(c), new.own, num_outputs=len(task.head.owned[task.index]))
 
     # ---- candidates in training: what they re-use is computed once -----------------------------------------
 
-    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> dict[tuple[int, ...], torch.Tensor]:
+    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> dict[Prefix, torch.Tensor]:
         return self.library.features(batch.x, {prefix_of(c) for c in candidates})
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
@@ -142,25 +135,23 @@ class MNTDP(Learner):
     # ---- the task-driven prior -----------------------------------------------------------------------------
 
     def scores(self, task: Task) -> list[float]:
-        """For each past task: accuracy of k nearest neighbours in the features before its head, fitted on the
-        new task's training images and asked its validation images."""
+        """The accuracy, for each past task, of k nearest neighbours in the features before its head, among
+        the new task's training images, on its validation images."""
         assert task.val is not None, "learn has looked"
         trunks = {tuple(path[:-1]) for path in self.library.paths}
         train, val = (
             some_of_each_class(split, self.searched, rng(self.seed, "search", task.index))
             for split in (task.train, task.val)
         )
-        known, asked = (self.search_features(split, trunks) for split in (train, val))
+        known, queries = (self.search_features(split, trunks) for split in (train, val))
         by_trunk = {
-            trunk: vote_accuracy(known[trunk], train.y, asked[trunk], val.y, self.neighbours)
+            trunk: vote_accuracy(known[trunk], train.y, queries[trunk], val.y, self.neighbours)
             for trunk in trunks
         }
         return [by_trunk[tuple(path[:-1])] for path in self.library.paths]
 
     @torch.no_grad()
-    def search_features(
-        self, split: Split, trunks: set[tuple[int, ...]]
-    ) -> dict[tuple[int, ...], torch.Tensor]:
+    def search_features(self, split: Split, trunks: set[Prefix]) -> dict[Prefix, torch.Tensor]:
         parts = [self.library.features(x, trunks) for x in split.x.split(AT_ONCE)]
         return {trunk: torch.cat([part[trunk].flatten(1) for part in parts]) for trunk in trunks}
 

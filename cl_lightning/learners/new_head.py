@@ -12,20 +12,21 @@ import torch.nn as nn
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner, Needs
 from cl_lightning.learners.parts.built import Built
-from cl_lightning.learners.parts.modules import own_network, widened
+from cl_lightning.learners.parts.one_task import own_network, widened
 
 
-class Whole(nn.Module):
-    """A trunk and one head. With ``settled`` the trunk's running statistics stay as they are, though its
-    weights move."""
+class TrunkAndHead(nn.Module):
+    """A trunk and one head. With ``freeze_batch_norm`` the running statistics of the trunk stay as they are,
+    while its weights learn."""
 
-    def __init__(self, trunk: nn.Module, head: nn.Module, settled: bool) -> None:
+    def __init__(self, trunk: nn.Module, head: nn.Module, freeze_batch_norm: bool) -> None:
         super().__init__()
-        self.trunk, self.head, self.settled = trunk, head, settled
+        self.trunk, self.head, self.freeze_batch_norm = trunk, head, freeze_batch_norm
 
-    def train(self, mode: bool = True) -> Whole:
+    def train(self, mode: bool = True) -> TrunkAndHead:
         super().train(mode)
-        for module in self.trunk.modules() if self.settled else ():
+        for module in self.trunk.modules() if self.freeze_batch_norm else ():
+            # Private: the one base class of batch normalisation in one, two and three dimensions.
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
         return self
@@ -44,16 +45,17 @@ class NewHead(Learner):
     """
 
     needs = Needs(task_id_at_test=True)
+    starts_anew = True
 
     def __init__(self, *, trunk: Literal["freeze", "finetune"] = "freeze", **base: Any) -> None:
         super().__init__(**base)
         self.freezes = trunk == "freeze"
         self.frozen_predictions = self.freezes
         self.trunk, _ = self.parts(0, 1)
-        self.network, self.heads = None, Built(lambda ways: self.parts(0, ways)[1])
+        self.network, self.heads = None, Built(lambda num_outputs: self.parts(0, num_outputs)[1])
 
-    def parts(self, task: int, ways: int) -> tuple[nn.Module, nn.Module]:
-        *trunk, head = own_network(self, task, ways).stages().values()
+    def parts(self, task: int, num_outputs: int) -> tuple[nn.Module, nn.Module]:
+        *trunk, head = own_network(self, task, num_outputs).path_modules().values()
         return nn.Sequential(*trunk), head
 
     def candidates(self, task: Task) -> list[Candidate]:
@@ -61,7 +63,8 @@ class NewHead(Learner):
         trunk, head = self.parts(task.index, len(task.head.owned[task.index]))
         if not first:
             trunk = nn.Sequential() if self.freezes else self.trunk  # a frozen trunk is nobody's to train
-        return [Candidate(copy.deepcopy(Whole(trunk, head, settled=not first)), point) for point in self.grid]
+        network = TrunkAndHead(trunk, head, freeze_batch_norm=not first)
+        return [Candidate(copy.deepcopy(network), point) for point in self.grid]
 
     def adopt(self, c: Candidate, task: Task) -> None:
         new: Any = c.network
@@ -69,7 +72,7 @@ class NewHead(Learner):
             self.trunk = new.trunk.eval()
         if self.freezes:
             self.trunk.requires_grad_(False)
-        self.heads.add(new.head, ways=len(task.head.owned[task.index]))
+        self.heads.add(new.head, num_outputs=len(task.head.owned[task.index]))
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> torch.Tensor:
         """Features of the frozen trunk, once for all candidates."""

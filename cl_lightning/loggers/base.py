@@ -12,14 +12,14 @@ from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
 from cl_lightning.checking import resolve_target
-from cl_lightning.identity import settled
+from cl_lightning.identity import effective_settings
 
 
 @contextmanager
 def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[list[Logger]]:
     """The loggers of a run, closed at its end; Lightning's ``finalize`` comes after every phase."""
     make = logger_of(cfg)
-    loggers = [] if make is None else [make(folder=folder, run=settled(run))]
+    loggers = [] if make is None else [make(folder=folder, run=effective_settings(run))]
     status = "failed"
     try:
         yield loggers

@@ -121,7 +121,8 @@ def forgetting_ratio(R: Tensor, random: Tensor, joint: Tensor) -> Tensor:
     ``random`` (T,) is the accuracy of an untrained network, ``joint`` (T,) that of joint training.
 
     >>> R = torch.tensor([[.1, .1, .1], [.9, .5, .2], [.7, .8, .3], [.6, .9, .7]])
-    >>> round(forgetting_ratio(R, R[0], torch.tensor([1.1, .9, .7])).item(), 4)  # 1 - (.5 / 1. + .8 / .8 + .6 / .6) / 3
+    >>> # 1 - (.5 / 1. + .8 / .8 + .6 / .6) / 3
+    >>> round(forgetting_ratio(R, R[0], torch.tensor([1.1, .9, .7])).item(), 4)
     0.1667
     """
     return 1 - ((R[-1] - random) / (joint - random)).mean()

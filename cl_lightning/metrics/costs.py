@@ -56,8 +56,9 @@ def size_of(value: Any, storages: dict[int, int]) -> int:
     """
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
-        new = storage._cdata not in storages
-        storages[storage._cdata] = storage.nbytes()
+        key = storage._cdata  # private: tells storages apart on every device; data_ptr is 0 on meta
+        new = key not in storages
+        storages[key] = storage.nbytes()
         return storage.nbytes() if new else 0
     if isinstance(value, dict):
         return sum(size_of(part, storages) for item in value.items() for part in item)
@@ -106,7 +107,7 @@ class Costs:
         for part, value in seconds.items():
             self.spend(part, value)
 
-    def plain(self) -> dict:
+    def to_dict(self) -> dict:
         return asdict(self)
 
     @contextmanager

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from torch._C import DispatchKey
-from torch.utils._python_dispatch import TorchDispatchMode  # where torch documents it
+from torch._C import DispatchKey  # private: has_kernel_for_dispatch_key, used below, takes no other
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,  # private by its name, but where torch documents it
+)
 from torch.utils.flop_counter import (
     flop_registry,
 )  # the formulas of FlopCounterMode, whose tracking of modules costs ten times as much
@@ -34,13 +36,13 @@ class Flops(TorchDispatchMode):
         super().__init__()
         self.total = 0
         self.known: dict[tuple, int] = {}  # by what ``once_a_shape`` was given
-        self._taken = 0
+        self._read = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        formula = flop_registry.get(func._overloadpacket)
+        formula = flop_registry.get(func._overloadpacket)  # private: the registry's own key
         if formula is None and is_composite(func):
             with self:  # what is made of other operations counts as these
                 return func.decompose(*args, **kwargs)
@@ -49,9 +51,9 @@ class Flops(TorchDispatchMode):
             self.total += formula(*args, **kwargs, out_val=out)
         return out
 
-    def take(self) -> int:
-        """What was counted since the last ``take``."""
-        new, self._taken = self.total - self._taken, self.total
+    def since_last(self) -> int:
+        """Operations counted since the last call of this function."""
+        new, self._read = self.total - self._read, self.total
         return new
 
     def __enter__(self) -> Flops:
@@ -71,7 +73,7 @@ def is_composite(func: Any) -> bool:
 
 @contextmanager
 def uncounted(instead: int = 0) -> Iterator[None]:
-    """Inside, nobody counts; all who do are told a number instead."""
+    """Stop all counters inside, and add ``instead`` to each of them."""
     counters = list(_open)
     for counter in reversed(counters):
         counter.__exit__(None, None, None)
@@ -85,8 +87,8 @@ def uncounted(instead: int = 0) -> Iterator[None]:
 
 @contextmanager
 def once_a_shape(*key: object, known: dict[tuple, int] | None = None) -> Iterator[None]:
-    """Around one round of a loop whose rounds with equal ``key`` cost the same: the first is counted, the
-    others add its number.
+    """A guard around one round of a loop whose rounds with equal ``key`` cost the same: the first is counted,
+    the others add its number.
 
     Counting makes small operations several times as slow, so that long loops of the package's own are not
     watched throughout. ``known`` is for keys that say all that a round's cost depends on: its numbers hold

@@ -36,7 +36,8 @@ COLUMNS = {  # results, and their heads in a table
 DAGGER = "†"  # beside what was chosen by whole streams, as in Veniat et al. 2021
 
 HARMLESS = (  # settings that do not change what a number means
-    "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block", "trainer.stack", "trainer.candidates_at_once",
+    "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block",
+    "trainer.stack", "trainer.candidates_at_once",
     "trainer.probe_every", "trainer.probe_at", "trainer.probe_examples", "trainer.evaluate",
 )  # fmt: skip
 SPEED = ("trainer.accelerator", "trainer.threads")  # settings that change seconds, and no other number
@@ -75,7 +76,7 @@ class Group:
         """Whether validation data of whole streams chose it."""
         return "search_flops" in self.values
 
-    def shown(self, column: str) -> str:
+    def label(self, column: str) -> str:
         values = self.values.get(column)
         if not values:
             return "-"
@@ -216,15 +217,15 @@ def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def differing(groups: Sequence[Group]) -> list[str]:
     """Settings in which groups of one experiment and learner differ: what was varied. Different streams are
-    told by their names alone, and different kinds of data by theirs."""
+    shown by their names alone, and different kinds of data by theirs."""
     varied = []
     for key in dict.fromkeys(key for group in groups for key in group.settings):
         of_source, of_stream = key.startswith("data."), key.startswith("stream.") and key != "stream.name"
         alike: dict[tuple, set] = {}
         for group in groups:
-            told = ["stream.name"] * of_stream + ["data"] * of_source
-            which = (group.experiment, group.learner, *(group.settings.get(name) for name in told))
-            if key in group.settings or not of_source:  # another source is told by the stream
+            same_in_a_row = ["stream.name"] * of_stream + ["data"] * of_source
+            which = (group.experiment, group.learner, *(group.settings.get(name) for name in same_in_a_row))
+            if key in group.settings or not of_source:  # another source shows in the stream's name
                 alike.setdefault(which, set()).add(repr(group.settings.get(key)))
         if any(len(values) > 1 for values in alike.values()):
             varied.append(key)
@@ -252,8 +253,10 @@ def is_number(value: object) -> bool:
 
 def head_of(key: str) -> str:
     """
-    >>> head_of("trainer.lr"), head_of("stream.name"), head_of("backbone._target_"), head_of("data.sources.mnist.side")
-    ('lr', 'stream', 'class of backbone', 'mnist.side')
+    >>> head_of("trainer.lr"), head_of("stream.name"), head_of("backbone._target_")
+    ('lr', 'stream', 'class of backbone')
+    >>> head_of("data.sources.mnist.side")
+    'mnist.side'
     """
     group, _, last = key.rpartition(".")
     if key.startswith("data.sources."):
@@ -291,9 +294,11 @@ def other_images(group: Group, paper: Mapping[str, Any]) -> list[str]:
 
 @cache
 def papers() -> list[dict[str, Any]]:
+    """What papers print: the entries of all files in ``published``, one a paper."""
     import yaml
 
-    return yaml.safe_load((Path(__file__).parent / "published.yaml").read_text())
+    files = sorted((Path(__file__).parent / "published").glob("*.yaml"))
+    return [entry for file in files for entry in yaml.safe_load(file.read_text())]
 
 
 @cache
@@ -339,7 +344,7 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
         ]
         for column in measures:
             row += [
-                group.shown(column),
+                group.label(column),
                 *([f"{of_paper[column]:g}" if column in of_paper else ""] if column in beside else []),
             ]
         rows.append([*row, str(len(group.seeds))])

@@ -79,7 +79,7 @@ def different_code(groups: Sequence[Group]) -> list[str]:
     lines = ["These runs were not all made by the same code, and may differ for that reason:"]
     for code in sorted(made):
         rows = [(row_name(group, varied), group.code[code]) for group in groups if code in group.code]
-        lines.append(f"{code}: {'; '.join(f'{row} (seed {told(seeds)})' for row, seeds in rows)}")
+        lines.append(f"{code}: {'; '.join(f'{row} (seed {seed_list(seeds)})' for row, seeds in rows)}")
     return lines
 
 
@@ -88,5 +88,5 @@ def row_name(group: Group, varied: Sequence[str]) -> str:
     return " ".join([group.experiment, group.learner, *settings])
 
 
-def told(seeds: Sequence[int]) -> str:
+def seed_list(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))

@@ -44,7 +44,8 @@ Matrix = Annotated[
     list[Accuracies],
     Field(
         min_length=2,
-        description="(tasks + 1) x tasks test accuracies: row i after learning i tasks, row 0 before; null where it could not predict "
+        description="(tasks + 1) x tasks test accuracies: row i after learning i tasks, row 0 before; null "
+        "where it could not predict "
         "or was not asked.",
     ),
 ]
@@ -57,7 +58,8 @@ class Version(TypedDict):
     source_hash: Annotated[
         str,
         Field(
-            description="Of this package and of the files of classes of your own that the configuration names."
+            description="Of this package and of the files of classes of your own that the configuration "
+            "names."
         ),
     ]
     torch: str
@@ -118,7 +120,8 @@ class StreamOfRun(TypedDict):
     fingerprint: Annotated[
         str,
         Field(
-            description="Hash of the sources' pixels and the recipe's arguments: equal hashes, equal examples."
+            description="Hash of the sources' pixels and the recipe's arguments: equal hashes, equal "
+            "examples."
         ),
     ]
     images: Annotated[
@@ -193,7 +196,8 @@ class Selected(Compared):
     where: Annotated[
         str,
         Field(
-            description="task<i>: while learning it; predictors<n>: before testing after n tasks; reference:task<i>: the network that "
+            description="task<i>: while learning it; predictors<n>: before testing after n tasks; "
+            "reference:task<i>: the network that "
             "learns the last task by itself."
         ),
     ]
@@ -229,7 +233,8 @@ class TaskCosts(TypedDict):
     published_memory: Annotated[
         int | None,
         Field(
-            description="Bytes as Veniat et al. 2021 count them: 4 for each number in distinct parameters and buffers; null for learners "
+            description="Bytes as Veniat et al. 2021 count them: 4 for each number in distinct parameters "
+            "and buffers; null for learners "
             "with a memory, which they count otherwise."
         ),
     ]
@@ -243,21 +248,23 @@ class TaskCosts(TypedDict):
     examples: Annotated[
         Number,
         Field(
-            description="Training examples lent to mini-batches, those of all epochs together; once, whatever the number of candidates."
+            description="Training examples lent to mini-batches, those of all epochs together; once, "
+            "whatever the number of candidates."
         ),
     ]
     replayed: Annotated[Number, Field(description="Examples that the learner added to mini-batches.")]
     seconds: Annotated[
         dict[str, float],
         Field(
-            description="By part: hooks, train, score, checkpoint, evaluate; cpu, of the processor in hooks, training and scoring."
+            description="By part: hooks, train, score, checkpoint, evaluate; cpu, of the processor in "
+            "hooks, training and scoring."
         ),
     ]
 
 
 @strict
 class Results(TypedDict):
-    """What a run came to. Identical runs differ in `command`, `environment` and `costs[].seconds`, and in
+    """The results of a run. Identical runs differ in `command`, `environment` and `costs[].seconds`, and in
     nothing else."""
 
     schema: Annotated[Literal[5], Field(description="Version of this document.")]
@@ -271,7 +278,8 @@ class Results(TypedDict):
     command: Annotated[
         list[str],
         Field(
-            description="Arguments of the command line; of a job of a sweep, those that make the same run without the sweep."
+            description="Arguments of the command line; of a job of a sweep, those that make the same run "
+            "without the sweep."
         ),
     ]
     name: Annotated[str, Field(description="Of the experiment.")]
@@ -287,14 +295,16 @@ class Results(TypedDict):
     card: Annotated[
         list[Finding],
         Field(
-            description="What the evaluation does and does not show, decided from what happened: five desiderata of Farquhar and Gal "
+            description="What the evaluation does and does not show, decided from what happened: five "
+            "desiderata of Farquhar and Gal "
             "2018, then three constraints of Pfuelb and Gepperth 2019; then what applies to this run alone."
         ),
     ]
     fingerprint: Annotated[
         str,
         Field(
-            description="Hash of everything in the configuration and the images that can change a result, but the seed."
+            description="Hash of everything in the configuration and the images that can change a result, "
+            "but the seed."
         ),
     ]
     learner: str
@@ -303,7 +313,8 @@ class Results(TypedDict):
     reference: Annotated[
         Reference | None,
         Field(
-            description="With `reference=true`: a fresh network that learned the last task alone, from the same mini-batches; transfer is "
+            description="With `reference=true`: a fresh network that learned the last task alone, from the "
+            "same mini-batches; transfer is "
             "the learner's accuracy on that task at the end minus its."
         ),
     ]
@@ -311,26 +322,30 @@ class Results(TypedDict):
     validation_at_end: Annotated[
         Validation | None,
         Field(
-            description="The run's own predictor on the validation examples of every task when all had been learned: what a search over "
+            description="The run's own predictor on the validation examples of every task when all had been "
+            "learned: what a search over "
             "whole streams may choose by, and what `run` returns to sweepers."
         ),
     ]
     metrics: Annotated[
         Metrics,
         Field(
-            description="Formulas in cl_lightning/metrics/accuracy_matrix.py; null where the matrix lacks an entry."
+            description="Formulas in cl_lightning/metrics/accuracy_matrix.py; null where the matrix lacks "
+            "an entry."
         ),
     ]
     predictors: Annotated[
         dict[str, Predictor],
         Field(
-            description="Matrix and metrics of every predictor that the learner named; the first of each row is the run's own."
+            description="Matrix and metrics of every predictor that the learner named; the first of each "
+            "row is the run's own."
         ),
     ]
     probes: Annotated[
         list[Probe],
         Field(
-            description="Looks at test data after some mini-batches of a phase (trainer.probe_at, trainer.probe_every): learning curves."
+            description="Looks at test data after some mini-batches of a phase (trainer.probe_at, "
+            "trainer.probe_every): learning curves."
         ),
     ]
     selected: Annotated[list[Selected], Field(description="The winner of every phase of training.")]
@@ -343,8 +358,9 @@ class Results(TypedDict):
     notes: Annotated[
         list[dict[str, Any]],
         Field(
-            description="By task: what the learner says that it did. Those with `kind: module_paths` have the fields of ModulePaths in "
-            "cl_lightning/learners/notes.py."
+            description="By task: what the learner says that it did. Those with `kind: module_paths` have "
+            "the fields of ModulePaths in "
+            "cl_lightning/learners/parts/notes.py."
         ),
     ]
     costs: Annotated[list[TaskCosts], Field(description="By task.")]

@@ -46,7 +46,7 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
         for column in ("task", "just learned", "at the end"):
             table.add_column(column, justify="right")
         for j in range(tasks):
-            table.add_row(str(j), number(matrix[j + 1][j]), number(matrix[-1][j]))
+            table.add_row(str(j), three_digits(matrix[j + 1][j]), three_digits(matrix[-1][j]))
         return table
     table = Table(title="Test accuracy on task (columns) after learning tasks (rows)", title_justify="left")
     table.add_column("learned", justify="right")
@@ -54,7 +54,7 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
         table.add_column(str(j), justify="right", no_wrap=True)
     for learned, row in enumerate(matrix):
         cells = [
-            f"[bold]{number(value)}[/bold]" if j == learned - 1 else number(value)
+            f"[bold]{three_digits(value)}[/bold]" if j == learned - 1 else three_digits(value)
             for j, value in enumerate(row)
         ]
         table.add_row("none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells)
@@ -62,7 +62,7 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
 
 
 def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
-    """By the names under which they are shown; validation first."""
+    """Metrics by the names under which they are shown; validation first."""
     metrics = dict(results["metrics"])
     if results.get("schema", 4) < 4 and metrics.get("forgetting") is not None:
         metrics["forgetting"] = 0.0 - metrics["forgetting"]  # it was the same number as backward transfer
@@ -96,7 +96,9 @@ def cost_table(results: Mapping[str, Any]) -> Table:
     columns: dict[str, Callable[[dict, list[dict]], str]] = {
         "task": lambda cost, chosen: str(cost["task"]),
         "chosen": lines(lambda s: s["candidate"]),
-        "val": lines(lambda s: f"score {number(s['score'])}" if "score" in s else number(s["val_accuracy"])),
+        "val": lines(
+            lambda s: f"score {three_digits(s['score'])}" if "score" in s else three_digits(s["val_accuracy"])
+        ),
         "steps": lines(lambda s: str(s["steps"])),
         "to best": lines(lambda s: str(s["steps_to_best"])),
         "held": lambda cost, chosen: scaled(sum(cost["held"].values()), "B"),
@@ -117,8 +119,8 @@ def cost_table(results: Mapping[str, Any]) -> Table:
 
 
 def path_table(results: Mapping[str, Any]) -> Table | None:
-    """Of learners that tell their paths: how many modules of each task's are an earlier task's, and which
-    task's."""
+    """How many modules of each task's path are an earlier task's, and which task's; None for learners without
+    paths."""
     notes = module_paths(results)
     if not notes:
         return None
@@ -133,11 +135,9 @@ def path_table(results: Mapping[str, Any]) -> Table | None:
 
 
 def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The notes of a learner that tells its paths of modules, one a task; nothing of another."""
-    notes, old = (
-        results.get("notes", []),
-        results.get("schema", 0) < 5,
-    )  # before, notes were told by their names
+    """The notes of a learner that records its paths of modules, one a task; empty for other learners."""
+    # Before schema 5 notes were recognised by the names of their fields.
+    notes, old = results.get("notes", []), results.get("schema", 0) < 5
     known = [
         note.get("kind") == "module_paths" or (old and {"path", "reused", "sources"} <= set(note))
         for note in notes
@@ -155,7 +155,7 @@ def card_table(card: list[dict[str, str]]) -> Table:
     return table
 
 
-def number(value: float | None) -> str:
+def three_digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 

@@ -76,7 +76,7 @@ class Store:
         if content is not None and (content["run"], content["key"]) == (self.run, key):
             return content
         what = "damaged" if content is None else "from another place or run"
-        warnings.warn(f"{path} is {what}: what it held is done again.", stacklevel=3)
+        warnings.warn(f"{path} is {what}: the work recorded in it is done again.", stacklevel=3)
         return None
 
     def saved(self, key: str) -> Saved | None:
@@ -89,7 +89,8 @@ class Store:
         if path.is_file() and path.stat().st_size == saved.bytes and file_checksum(path) == saved.crc:
             return saved
         warnings.warn(
-            f"{path} is {'damaged' if path.is_file() else 'gone'}: what it held is done again.", stacklevel=2
+            f"{path} is {'damaged' if path.is_file() else 'gone'}: the work recorded in it is done again.",
+            stacklevel=2,
         )
         return None
 
@@ -159,7 +160,7 @@ NOT_WRITTEN = (
     "inline_container",
     "iostream error",
     "PytorchStreamWriter",
-)  # torch's words for a disk that takes no more
+)  # torch's words for a disk that is full
 
 
 def write_tensors(tensors: Any, path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The folder of a run: who holds it, where it goes on, and what it takes over from another."""
+"""The folder of a run: which process has locked it, where the run goes on, and what a branch copies from
+another run."""
 
 from __future__ import annotations
 
@@ -31,12 +32,13 @@ def row_key(learned: int) -> str:
     return f"rows/{learned:03d}"
 
 
-# ---- who holds it ------------------------------------------------------------------------------------------
+# ---- the lock ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def held(folder: Path, wait: float = 0) -> Iterator[None]:
-    """The run's folder for this process alone. The lock's file stays: who unlinks it lets two others in."""
+def locked(folder: Path, wait: float = 0) -> Iterator[None]:
+    """Lock the run's folder for this process alone. The lock's file is never removed: a process that waits
+    for the old file and one that makes a new one would both go on."""
     folder.mkdir(parents=True, exist_ok=True)
     lock, holder = FileLock(folder / "lock"), folder / "holder.json"
     try:
@@ -44,7 +46,7 @@ def held(folder: Path, wait: float = 0) -> Iterator[None]:
     except Timeout as reason:
         who = read_holder(holder)
         raise Refusal(
-            f"{folder} is held by process {who['process']} on {who['machine']}, which is running the same "
+            f"{folder} is in use by process {who['process']} on {who['machine']}, which is running the same "
             "command. "
             "Wait for it, or stop it: a run belongs to one process at a time."
         ) from reason
@@ -64,7 +66,7 @@ def read_holder(path: Path) -> dict[str, Any]:
 
 
 def discard(folder: Path) -> None:
-    """Remove what an earlier run left, and nothing that is none."""
+    """Remove the files of an earlier run; refuse a folder that holds something else."""
     if not folder.is_dir():
         return
     left = [path for path in folder.iterdir() if path.name not in ("lock", "holder.json")]
@@ -122,7 +124,7 @@ def learned_tasks(store: Store) -> int:
 
 
 def go_back_to(store: Store, learned: int) -> None:
-    """Drop all that was built on what comes behind so many tasks."""
+    """Remove all records of work after the first ``learned`` tasks."""
     tasks = [int(path.stem) for path in (store.folder / "tasks").glob("*.json") if path.stem.isdigit()]
     rows = [int(path.stem) for path in (store.folder / "rows").glob("*.json") if path.stem.isdigit()]
     behind = [task_key(i) for i in tasks if i >= learned] + [row_key(i) for i in rows if i > learned]
@@ -131,7 +133,7 @@ def go_back_to(store: Store, learned: int) -> None:
 
 
 def keep_newest(store: Store, index: int) -> None:
-    """Of the learners, keep that after task ``index`` alone."""
+    """Remove the stored learners of all tasks but that after task ``index``."""
     for path in (store.folder / "tasks").glob("*.pt"):
         if path.name != f"{index:03d}.pt":
             path.unlink(missing_ok=True)
@@ -145,8 +147,8 @@ def is_writable(folder: Path) -> bool:
 
 
 def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
-    """Take over what another run had learned before a task: its records become this run's, however often this
-    is done."""
+    """Copy what another run had learned before a task: its records become this run's. Doing it twice changes
+    nothing."""
     found = open_store(run)
     if found is None:
         raise Refusal(f"run={run} holds no run. Give the folder of a run: the one that has run.json in it.")
@@ -188,8 +190,9 @@ def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
 
 
 def of_this_stream(row: RowRecord, then: list[str], now: list[str]) -> RowRecord:
-    """A row for a stream that goes on otherwise: of tasks that are not the same, nothing was measured."""
-    measured = {name: [a if i < len(then) and then[i] == now[i] else None for i, a in enumerate(fitted(accuracies, len(now)))]
+    """A row of another run for this stream: None for tasks that are not the same in both."""
+    same = [i < len(then) and then[i] == now[i] for i in range(len(now))]
+    measured = {name: [a if unchanged else None for unchanged, a in zip(same, fitted(accuracies, len(now)))]
                 for name, accuracies in row.rows.items()}  # fmt: skip
     return replace(row, rows=measured)
 

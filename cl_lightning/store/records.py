@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from cl_lightning.metrics.costs import Costs
 
-FORMAT = 1  # of these records and of what lies beside them; other ones are not read
+FORMAT = 1  # the version of these records and of the files beside them; others are not read
 
 Row = list[float | None]
 
@@ -24,7 +24,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """As results call it."""
+        """The name of the place in results."""
         return f"reference:task{self.index}" if self.part == "reference" else f"{self.part}{self.index}"
 
     @property
@@ -34,13 +34,13 @@ class Place:
 
     @property
     def key(self) -> str:
-        """Of records in the store."""
+        """The beginning of the keys of its records in the store."""
         return f"work/{self.part}{self.index}-{self.phase}"
 
 
 @dataclass(frozen=True)
 class CandidateRecord:
-    """What a candidate came to."""
+    """The result of training a candidate."""
 
     name: str
     hparams: dict[str, Any]
@@ -59,7 +59,7 @@ class CandidateRecord:
 
 
 @dataclass(frozen=True)
-class ShareRecord:
+class GroupRecord:
     """Candidates that were trained side by side: all of a phase, or as many as fit at once. The weights of
     the best lie beside it."""
 
@@ -75,10 +75,10 @@ class ShareRecord:
 
 @dataclass(frozen=True)
 class InsideRecord:
-    """Where the training of a share was when Lightning's checkpoint beside it was written."""
+    """Where the training of a group of candidates was when Lightning's checkpoint beside it was written."""
 
     place: Place
-    first: int  # number of the share's first candidate
+    first: int  # number of the group's first candidate
     phase: str
     proposed: list[str]
     step: int
@@ -103,8 +103,8 @@ class PhaseRecord:
 
 @dataclass(frozen=True)
 class ProbeRecord:
-    """A look at test data in the middle of a phase. ``candidate`` is named where all of them were looked
-    at."""
+    """A measurement on test data in the middle of a phase. ``candidate`` is named where all of them were
+    measured."""
 
     task: int
     phase: int
@@ -115,14 +115,14 @@ class ProbeRecord:
 
 @dataclass(frozen=True)
 class ProbesRecord:
-    """All looks at one candidate in a phase."""
+    """All measurements of one candidate in a phase."""
 
     probes: list[ProbeRecord]
 
 
 @dataclass(frozen=True)
 class OnceRecord:
-    """Long work between phases; what it came to lies beside it."""
+    """Long work between phases; its result lies beside the record."""
 
     name: str
     flops: int
@@ -150,7 +150,7 @@ class RowRecord:
 
     learned: int
     rows: dict[str, Row]
-    masks: bool  # whether some logits were so low that they take outputs out of the choice
+    masks: bool  # whether some logits were so low that those outputs cannot be chosen
     phases: list[PhaseRecord]  # that predictors trained
     costs: Costs
     seconds: float
@@ -194,11 +194,11 @@ class StreamRecord:
     name: str
     fingerprint: str
     images: dict[str, str]  # by source: a hash of every pixel and label
-    tasks: list[dict[str, Any]]  # what each is made of, as results tell it
+    tasks: list[dict[str, Any]]  # what each is made of, as in results
     prints: list[str]  # of each task: equal ones have equal examples
     head: str  # its mode
     permuted: bool  # whether pixels are permuted
-    sources: list[str]  # of the tasks
+    sources: list[str]  # the source of each task
     stand_ins: dict[str, str]  # images in the place of those that the stream names, by name
 
 

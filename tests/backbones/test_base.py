@@ -45,8 +45,8 @@ def test_its_stages_one_after_the_other_are_forward_to_the_bit(name: str, heads:
     logits = drawn(copy.deepcopy(network), images(), TASKS)
     torch.manual_seed(2)
     h = images()
-    for stage in network.stages().values():
-        h = stage(h, TASKS)
+    for module in network.path_modules().values():
+        h = module(h, TASKS)
     assert logits.shape == (5, 6)
     assert torch.equal(h, logits)
 
@@ -55,21 +55,21 @@ def test_its_stages_one_after_the_other_are_forward_to_the_bit(name: str, heads:
 def test_its_stages_hold_every_parameter_and_buffer_once_and_are_no_copies(name: str) -> None:
     network = build(name)
     for tensors in (nn.Module.parameters, nn.Module.buffers):
-        in_stages = [t for stage in network.stages().values() for t in tensors(stage)]
-        assert [id(t) for t in in_stages] == [id(t) for t in tensors(network)]
+        in_modules = [t for module in network.path_modules().values() for t in tensors(module)]
+        assert [id(t) for t in in_modules] == [id(t) for t in tensors(network)]
 
 
 @every_network
 def test_a_path_of_the_stages_of_two_networks_is_a_network(name: str) -> None:
     one, other = build(name).eval(), EVERY[name](SHAPE, PAIRS).eval()
-    stages = list(zip(one.stages().values(), other.stages().values()))
-    for branch in range(len(stages) + 1):
-        path = [own if i < branch else new for i, (own, new) in enumerate(stages)]
+    path_modules = list(zip(one.path_modules().values(), other.path_modules().values()))
+    for branch in range(len(path_modules) + 1):
+        path = [own if i < branch else new for i, (own, new) in enumerate(path_modules)]
         h = images()
-        for stage in path:
-            h = stage(h, TASKS)
+        for module in path:
+            h = module(h, TASKS)
         assert h.shape == (5, 6)
-        expected = {0: other, len(stages): one}.get(branch)
+        expected = {0: other, len(path_modules): one}.get(branch)
         assert expected is None or torch.equal(h, expected(images(), TASKS))
 
 

@@ -45,8 +45,10 @@ def test_dropout_choices_drop_pixels_and_units_at_the_published_rates(choice: st
     assert [m.p for m in of_choice(choice).modules() if isinstance(m, nn.Dropout)] == [0.2, 0.5, 0.5]
 
 
-SMALL = ["stream.tasks=2", "stream.n_train=300", "stream.n_val=30", "trainer.max_epochs=3", "trainer.batch_size=10", "trainer.lr=0.001",
-         "selection=none", "progress=false", "data.sources.mnist.train=2000", "data.sources.mnist.test=200"]  # fmt: skip
+SMALL = ["stream.tasks=2", "stream.n_train=300", "stream.n_val=30", "trainer.max_epochs=3",
+    "trainer.batch_size=10", "trainer.lr=0.001",
+         "selection=none", "progress=false", "data.sources.mnist.train=2000",
+         "data.sources.mnist.test=200"]  # fmt: skip
 
 
 @pytest.mark.slow

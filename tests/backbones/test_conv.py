@@ -18,10 +18,10 @@ FIVE = Head("domain", 5, (tuple(range(5)),))
 
 def test_alexnet_has_the_published_modules() -> None:
     network, shape, found = on_meta(AlexNet, CIFAR, FIVE), CIFAR, []
-    for stage in network.stages().values():
-        multiplications = macs(stage, *shape)
-        shape = tuple(stage(torch.empty(1, *shape, device="meta")).shape[1:])
-        found.append((parameters(stage), multiplications, shape))
+    for module in network.path_modules().values():
+        multiplications = macs(module, *shape)
+        shape = tuple(module(torch.empty(1, *shape, device="meta")).shape[1:])
+        found.append((parameters(module), multiplications, shape))
     assert found == [
         (3136, 2_583_552, (64, 14, 14)),
         (73_856, 10_616_832, (128, 6, 6)),
@@ -103,14 +103,14 @@ def test_impossible_alexnets_are_refused(options: dict, says: str) -> None:
 def test_conv_has_the_published_parameters(shape: tuple[int, ...], count: int) -> None:
     network = on_meta(CONV, shape, TEN)
     assert parameters(network) == count
-    assert sum(parameters(stage) for stage in network.stages().values()) == count
+    assert sum(parameters(module) for module in network.path_modules().values()) == count
 
 
 def test_conv_pools_odd_sizes_up() -> None:
-    stages = on_meta(CONV, (1, 25, 27), TEN).stages()
-    h = stages["conv1"](torch.empty(1, 1, 25, 27, device="meta"))
+    path_modules = on_meta(CONV, (1, 25, 27), TEN).path_modules()
+    h = path_modules["conv1"](torch.empty(1, 1, 25, 27, device="meta"))
     assert h.shape == (1, 32, 13, 14)
-    assert stages["conv2"](h).shape == (1, 64 * 7 * 7)
+    assert path_modules["conv2"](h).shape == (1, 64 * 7 * 7)
 
 
 def test_conv_has_dropout_behind_its_linear_layer_alone() -> None:

@@ -53,9 +53,9 @@ def test_twenty_narrow_networks_have_80300_parameters() -> None:
 
 def test_the_network_of_mntdp_has_the_three_published_modules() -> None:
     network = on_meta(MLP, MNIST, TEN, (1000, 1000))
-    stages = network.stages()
-    assert list(stages) == ["linear1", "linear2", "head"]
-    assert [parameters(stage) for stage in stages.values()] == [785_000, 1_001_000, 10_010]
+    path_modules = network.path_modules()
+    assert list(path_modules) == ["linear1", "linear2", "head"]
+    assert [parameters(module) for module in path_modules.values()] == [785_000, 1_001_000, 10_010]
     assert macs(network, *MNIST) == 1_794_000
 
 
@@ -128,7 +128,7 @@ def test_normal_weights_are_cut_at_two_deviations(init: str, deviation: float, b
 
 def test_input_dropout_drops_pixels_and_scales_the_rest() -> None:
     network = MLP(MNIST, TEN, (8,), input_dropout=0.2)
-    x = network.stages()["linear1"][:2](torch.ones(50, *MNIST))
+    x = network.path_modules()["linear1"][:2](torch.ones(50, *MNIST))
     assert abs((x == 0).float().mean() - 0.2) < 0.01
     assert torch.allclose(x[x != 0], torch.tensor(1.25))
     assert torch.equal(network.eval().trunk[:2](torch.ones(2, *MNIST)), torch.ones(2, 784))

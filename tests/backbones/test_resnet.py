@@ -22,7 +22,7 @@ FIVE = Head("domain", 5, (tuple(range(5)),))
 
 
 def sizes(network: nn.Module) -> list[int]:
-    return [parameters(stage) for stage in network.stages().values()]
+    return [parameters(module) for module in network.path_modules().values()]
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_the_modules_of_every_grouping_have_the_published_parameters(
 
 def test_seven_modules_have_the_published_buffers_and_operations() -> None:
     network, shape = on_meta(ResNet, CIFAR, TEN), CIFAR
-    stages = network.stages().values()
-    assert [buffers(stage) for stage in stages] == [129, 516, 645, 645, 387, 258, 0]
+    path_modules = network.path_modules().values()
+    assert [buffers(module) for module in path_modules] == [129, 516, 645, 645, 387, 258, 0]
     counted = []
-    for stage in stages:
-        counted.append(macs(stage, *shape))
-        shape = stage(torch.empty(1, *shape, device="meta")).shape[1:]
+    for module in path_modules:
+        counted.append(macs(module, *shape))
+        shape = module(torch.empty(1, *shape, device="meta")).shape[1:]
     assert counted == [1_769_472, 150_994_944, 38_797_312, 9_699_328, 1_245_184, 1_179_648, 640]
     assert macs(network, *CIFAR) == sum(counted) == 203_686_528
 
@@ -61,8 +61,8 @@ def test_with_five_classes_it_has_606725_parameters_and_2580_buffers() -> None:
 
 def test_its_modules_give_the_published_shapes() -> None:
     h, shapes = torch.empty(2, *CIFAR, device="meta"), []
-    for stage in on_meta(ResNet, CIFAR, TEN).stages().values():
-        h = stage(h)
+    for module in on_meta(ResNet, CIFAR, TEN).path_modules().values():
+        h = module(h)
         shapes.append(tuple(h.shape[1:]))
     assert shapes == [(64, 32, 32), (64, 32, 32), (64, 16, 16), (64, 8, 8), (64, 4, 4), (64,), (10,)]
 
@@ -79,15 +79,15 @@ def test_the_grouping_changes_neither_names_nor_initial_weights() -> None:
 
 def test_a_stage_trained_alone_leaves_the_running_statistics_of_the_frozen_ones() -> None:
     network = ResNet((1, 8, 8), TEN, width=4)
-    *frozen, last, head = network.stages().values()
-    before = copy.deepcopy([stage.eval().state_dict() for stage in frozen])
+    *frozen, last, head = network.path_modules().values()
+    before = copy.deepcopy([module.eval().state_dict() for module in frozen])
     h = torch.rand(6, 1, 8, 8)
-    for stage in (*frozen, last, head):
-        h = stage(h)
+    for module in (*frozen, last, head):
+        h = module(h)
     assert all(
         torch.equal(a, b)
-        for stage, kept in zip(frozen, before)
-        for a, b in zip(stage.state_dict().values(), kept.values())
+        for module, kept in zip(frozen, before)
+        for a, b in zip(module.state_dict().values(), kept.values())
     )
     assert last.state_dict()["block8.first.bn.num_batches_tracked"] == 1
 
@@ -102,7 +102,7 @@ def test_groupings_that_do_not_exist_are_refused() -> None:
     with pytest.raises(Refusal, match=r"backbone\.modules=5 must be one of 3, 6, 7, 10"):
         check_value(ResNet, "modules", 5, "backbone.modules")
     for modules in get_args(Modules):
-        assert len(ResNet(CIFAR, TEN, width=2, modules=modules).stages()) == modules
+        assert len(ResNet(CIFAR, TEN, width=2, modules=modules).path_modules()) == modules
 
 
 def test_the_reduced_resnet18_has_the_published_blocks() -> None:

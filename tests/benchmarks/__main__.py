@@ -148,8 +148,9 @@ def paths(
 
 
 def search(effort: Effort) -> Iterator[Row]:
-    """Of the training of S_long's tasks with trainer=reduced: of a large one 2500 mini-batches of 32, with 23 scorings on 12,500 images,
-    reckoned from what 40 take more than 20; of a small one 40 mini-batches of 25, each with a scoring on 75 images."""
+    """Of the training of S_long's tasks with trainer=reduced: of a large one 2500 mini-batches of 32, with 23
+    scorings on 12,500 images, reckoned from what 40 take more than 20; of a small one 40 mini-batches of 25,
+    each with a scoring on 75 images."""
     some, steps = partial(modular.training, width=16, grid=[{}]), effort.of(20)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -203,7 +204,8 @@ def evaluation(effort: Effort) -> Iterator[Row]:
 
 
 def default_run(effort: Effort) -> Iterator[Row]:
-    """Seconds from the command to the first mini-batch, and the peak memory, of the default run on a warm cache."""
+    """Seconds from the command to the first mini-batch, and the peak memory, of the default run on a warm
+    cache."""
     with tempfile.TemporaryDirectory() as folder:
         callback = "trainer.callbacks=[{_target_:tests.benchmarks.first_step.FirstStep}]"
         command = [
@@ -359,7 +361,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     rows = []
     print(
-        "| work (MLP 784-100-100-10, where nothing else is said) | at most | measured | fused bare loop |\n| --- | --- | --- | --- |"
+        "| work (MLP 784-100-100-10, where nothing else is said) | at most | measured | fused bare loop "
+        "|\n| --- | --- | --- | --- |"
     )
     for row in chain.from_iterable(all_rows(Effort(options.repeats))):
         rows.append(row)

@@ -1,5 +1,5 @@
-"""What a careful person writes without a framework: tensors in memory, nn.Module, autograd, torch.optim. Nothing else,
-but for the quadratic program of GEM, which is the same on both sides."""
+"""What a careful person writes without a framework: tensors in memory, nn.Module, autograd, torch.optim.
+Nothing else, but for the quadratic program of GEM, which is the same on both sides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.learners.gem import dual
+from cl_lightning.learners.parts.quadratic import dual
 
 
 def mlp() -> nn.Module:
@@ -54,7 +54,8 @@ def gem_step(
     memories: list,
     margin: float = 0.5,
 ) -> None:
-    """One GEM step as it is often written: a backward pass a memory, then everything about the projection on float64 copies."""
+    """One GEM step as it is often written: a backward pass a memory, then everything about the projection on
+    float64 copies."""
     parameters, rows = list(network.parameters()), []
     for old_x, old_y in memories:
         opt.zero_grad()

@@ -1,4 +1,5 @@
-"""MNTDP's candidate paths: all in lock-step behind shared frozen modules, against a bare loop for each with a full forward pass."""
+"""MNTDP's candidate paths: all in lock-step behind shared frozen modules, against a bare loop for each with a
+full forward pass."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ SHAPE = (3, 32, 32)
 
 SHARED = (
     7 / 12
-)  # of past tasks that brought no modules but a head: the published memory of S_long is that of 42 networks for 100 tasks
+    # Of past tasks that brought no modules but a head: the published memory of S_long is that of 42 networks
+    # for 100 tasks.
+)
 
 
 def searching(past: int, n_train: int, n_val: int) -> Callable[[], list[float]]:
@@ -90,8 +93,8 @@ def bare_paths(width: int, grid: list[dict], steps: int, batch_size: int = 64) -
 
 
 def bare_path(width: int, reused: int) -> tuple[nn.Module, list[nn.Parameter]]:
-    stages: Any = list(ResNet(SHAPE, HEAD, width=width).stages().values())
-    for stage in stages[:reused]:
-        stage.requires_grad_(False).eval()
-    path = nn.Sequential(*stages)
+    path_modules: Any = list(ResNet(SHAPE, HEAD, width=width).path_modules().values())
+    for module in path_modules[:reused]:
+        module.requires_grad_(False).eval()
+    path = nn.Sequential(*path_modules)
     return path, [p for p in path.parameters() if p.requires_grad]

@@ -41,7 +41,8 @@ def seconds_to_decode(folder: Path, images: int) -> float:
 
 
 def seconds_to_open(folder: Path, n: int, repeats: int) -> float:
-    """A task of so many training and half as many validation images in colour, of a data set in the cache, normalised."""
+    """A task of so many training and half as many validation images in colour, of a data set in the cache,
+    normalised."""
     source = Objects(train=2 * n, test=n // 4)
     open_images("objects", source, folder)
     times = []

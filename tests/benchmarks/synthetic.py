@@ -1,7 +1,9 @@
-"""What the synthetic data sets promise, measured: ``python -m tests.benchmarks.synthetic [--only NAME] [--skip transfer]``.
+"""What the synthetic data sets promise, measured: ``python -m tests.benchmarks.synthetic [--only NAME]
+[--skip transfer]``.
 
-Seconds to draw a set, test accuracy of a residual network of width 16 after 4000 images (3760 of ``dtd``), and transfer: what 400
-images give a new network, and what they give a new head on the frozen trunk of a network that learned 4000 others before.
+Seconds to draw a set, test accuracy of a residual network of width 16 after 4000 images (3760 of ``dtd``),
+and transfer: what 400 images give a new network, and what they give a new head on the frozen trunk of a
+network that learned 4000 others before.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ PAIRS = (
 
 @dataclass
 class Examples:
-    """Normalised images (n, 3, 32, 32) and labels of a task: to learn from, to stop early by, to test with."""
+    """Normalised images (n, 3, 32, 32) and labels of a task: to learn from, to stop early by, to test
+    with."""
 
     classes: int
     train: tuple[torch.Tensor, torch.Tensor]
@@ -50,8 +53,8 @@ def sources() -> Any:
 
 
 def examples(name: str, n: int, classes: int | None = None, shift: int = 0, seed: int = 0) -> Examples:
-    """``n`` training images of the first ``classes`` classes of a random order, half as many to stop by (200 to 400), about 2000 to test
-    with. A label is shifted by ``shift``; another ``seed`` gives other images."""
+    """``n`` training images of the first ``classes`` classes of a random order, half as many to stop by (200
+    to 400), about 2000 to test with. A label is shifted by ``shift``; another ``seed`` gives other images."""
     config, val = sources()[name], max(200, min(400, n // 2))
     every = len(instantiate(config, train=1, test=1).classes)
     classes = classes or every
@@ -190,7 +193,8 @@ def main() -> None:
         print(f"| {name} | {seconds} | {score} |", flush=True)
     if "transfer" not in options.skip:
         print(
-            "\n| trunk | 400 images of | from scratch | frozen trunk | gain | promised |\n| --- | --- | --- | --- | --- | --- |",
+            "\n| trunk | 400 images of | from scratch | frozen trunk | gain | promised |\n| --- | --- | --- "
+            "| --- | --- | --- |",
             flush=True,
         )
         for trunk, name in PAIRS:
@@ -207,7 +211,8 @@ def transfer(trunk: Backbone, of: str, name: str) -> str:
     related = of == name
     promised = f"at least {RELATED}" if related else f"below {UNRELATED}"
     met = frozen - scratch >= RELATED if related else frozen - scratch < UNRELATED
-    return f"| {of} | {name} | {scratch:.3f} | {frozen:.3f} | {frozen - scratch:+.3f} | {promised}{'' if met else ' (missed)'} |"
+    gain = f"{scratch:.3f} | {frozen:.3f} | {frozen - scratch:+.3f}"
+    return f"| {of} | {name} | {gain} | {promised}{'' if met else ' (missed)'} |"
 
 
 def network(classes: int) -> Backbone:

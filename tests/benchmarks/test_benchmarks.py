@@ -1,4 +1,5 @@
-"""The benchmark measures what it says; its numbers are for ``python -m tests.benchmarks``, on a quiet machine."""
+"""The benchmark measures what it says; its numbers are for ``python -m tests.benchmarks``, on a quiet
+machine."""
 
 from __future__ import annotations
 

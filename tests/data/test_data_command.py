@@ -80,7 +80,8 @@ def test_show_draws_twelve_images_of_every_class(
 
 
 def test_more_than_twenty_classes_take_more_pages(tmp_path: Path) -> None:
-    np.savez(tmp_path / "many.npz", **{f"{split}_x": np.zeros((45, 4, 4), dtype=np.uint8) for split in ("train", "test")},
+    np.savez(tmp_path / "many.npz",
+    **{f"{split}_x": np.zeros((45, 4, 4), dtype=np.uint8) for split in ("train", "test")},
              **{f"{split}_y": np.arange(45) for split in ("train", "test")})  # fmt: skip
     many = f"+data.sources.many={{_target_: cl_lightning.data.sources.Arrays, file: {tmp_path / 'many.npz'}}}"
     assert main(["show", "many", many, f"cache={tmp_path}", "--out", str(tmp_path / "sheet.png")]) == 0
@@ -137,7 +138,8 @@ def test_check_counts_and_compares(own: list[str], tmp_path: Path, capsys: pytes
     assert main(["check", "usps", *own]) == 0
     said = capsys.readouterr().out
     assert said.startswith(
-        "usps: ok\n  20 train and 12 test images of 10 classes, 1x4x4; a class has 2 to 2 train, 1 to 3 test\n"
+        "usps: ok\n  20 train and 12 test images of 10 classes, 1x4x4; a class has 2 to 2 train, 1 to 3 "
+        "test\n"
     )
     assert "20 train images; a set of this name should have 7291" in said
     assert "1 test images are also in train, 1 train images are copies" in said

@@ -1,4 +1,5 @@
-"""Which images a task gets: balanced, disjoint, from fixed pools, and what happens where there are too few."""
+"""Which images a task gets: balanced, disjoint, from fixed pools, and what happens where there are too
+few."""
 
 from __future__ import annotations
 
@@ -128,7 +129,12 @@ def test_training_and_validation_never_meet_and_sizes_are_those_asked_for(
     images, classes = toys.images(n=200), [2, 0, 3]
     sizes = Sizes(3 * n_train, 3 * n_val, 6, balanced, held_out=held_out if balanced else None)
     drawn = sizes.draw(images, classes, lambda purpose: (seed, purpose))
-    assert (len(drawn.train), len(drawn.val), len(drawn.test), drawn.asked) == (3 * n_train, 3 * n_val, 6, {})
+    assert (len(drawn.train), len(drawn.val), len(drawn.test), drawn.requested) == (
+        3 * n_train,
+        3 * n_val,
+        6,
+        {},
+    )
     assert len(torch.cat([drawn.train, drawn.val]).unique()) == 3 * (n_train + n_val)
     assert set(images.train.y[drawn.train].tolist()) <= set(classes)
 
@@ -145,7 +151,7 @@ def test_unbalanced_draws_shrink_training_and_validation_alike() -> None:
         toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose)
     )
     assert (len(drawn.train), len(drawn.val), len(drawn.test)) == (150, 50, 100)
-    assert drawn.asked == {"n_train": 300, "n_val": 100, "n_test": 999}
+    assert drawn.requested == {"n_train": 300, "n_val": 100, "n_test": 999}
 
 
 def test_balanced_draws_shrink_training_and_validation_alike() -> None:
@@ -153,7 +159,7 @@ def test_balanced_draws_shrink_training_and_validation_alike() -> None:
         toys.images(n=200), [0, 1, 2, 3], lambda purpose: (0, purpose)
     )
     assert (len(drawn.train), len(drawn.val)) == (160, 40)
-    assert drawn.asked == {"n_train": 400, "n_val": 100}
+    assert drawn.requested == {"n_train": 400, "n_val": 100}
 
 
 def test_validation_never_takes_all_images_of_a_class() -> None:
@@ -167,7 +173,7 @@ def test_numbers_a_class_need_balanced_draws(numbers: dict) -> None:
         Sizes(10, 0, None, False, **numbers)
 
 
-# ---- a share of the test examples --------------------------------------------------------------------------------
+# ---- a share of the test examples --------------------------------------------------------------------------
 
 TESTED = [40, 100, 300, 10]  # test images of each class
 
@@ -244,7 +250,8 @@ def test_a_share_of_one_is_all_and_no_share_leaves_draws_and_fingerprint_as_they
 
 SINGLE = {"images": uneven(), "seed": 0, "n_train": 4, "n_val": 0}
 OF_LONG = {
-    "names": ["uneven"], "classes_per_task": 2, "large": [4, 0], "small": [4, 0], "at_most": {}, "shares": [0.5],
+    "names": ["uneven"], "classes_per_task": 2, "large": [4, 0], "small": [4, 0], "at_most": {},
+    "shares": [0.5],
     "head": "domain", "test_per_class": None, "held_out": None, "on_shortage": "error",
 }  # fmt: skip
 RECIPES = {

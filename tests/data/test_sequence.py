@@ -68,7 +68,8 @@ def test_a_task_may_permute_or_turn_its_pixels() -> None:
         ([{**A, "colour": 2}], "needs images of three channels"),
         (
             [{**A, "colour": 5}],
-            r"stream\.tasks\[0\]\.colour=5 must be one of 0, 1, 2, or \[red, green, blue\], each 0 to 255, or null",
+            r"stream\.tasks\[0\]\.colour=5 must be one of 0, 1, 2, or \[red, green, blue\], each 0 to 255, "
+            r"or null",
         ),
         ([{**A, "colour": [0, 0, 256]}], "each 0 to 255"),
         ([{**A, "asked_by": "me"}], "asked_by is not a key here"),
@@ -85,7 +86,7 @@ def test_what_cannot_be_listed_is_refused(tasks: list[dict], says: str) -> None:
         of(*tasks).recipe(len(tasks) - 1)
 
 
-# ---- stand-ins ---------------------------------------------------------------------------------------------------
+# ---- stand-ins ---------------------------------------------------------------------------------------------
 
 
 def of_sources(known: dict, images: dict[str, Images], substitute: dict[str, str]) -> Sources:
@@ -99,7 +100,7 @@ def test_a_stand_in_gives_its_best_represented_classes_under_the_name_asked_for(
     images = sources["wanted"]
     assert images.classes == ("a", "b", "d")
     assert (images.name, images.source) == ("wanted", "big")
-    assert images.number("z") == 2  # called by the name of the class that it stands in for
+    assert images.class_index("z") == 2  # called by the name of the class that it stands in for
     s = split(images, seed=0, tasks=1, classes_per_task=3, n_train=9, n_val=0, n_test=None, head="single")
     described = s.describe()[0]
     assert (described["source"], described["instead_of"]) == ("big", "wanted")
@@ -115,7 +116,7 @@ def test_a_stand_in_with_fewer_classes_is_taken_whole() -> None:
 
 def test_pixels_of_a_stand_in_are_shared_not_copied() -> None:
     big = toys.images(n=300, classes=8)
-    assert big.only([3, 1]).train.x.data_ptr() == big.train.x.data_ptr()
+    assert big.subset([3, 1]).train.x.data_ptr() == big.train.x.data_ptr()
 
 
 def test_nothing_is_opened_that_no_stream_asks_for() -> None:
@@ -132,7 +133,7 @@ def test_unknown_sources_are_refused_by_name() -> None:
         of_sources({"one": None, "four": None}, {}, {"one": "fuor"})
 
 
-# ---- long streams ------------------------------------------------------------------------------------------------
+# ---- long streams ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [
@@ -210,12 +211,12 @@ def test_a_stand_in_is_asked_for_by_the_names_of_what_it_replaces_and_by_no_othe
     sources = of_sources(
         {"wanted": ("d", "b", "z"), "big": None}, {"big": toys.images(classes=3)}, {"wanted": "big"}
     )
-    assert [sources["wanted"].number(name) for name in ("d", "b", "z")] == [0, 1, 2]
+    assert [sources["wanted"].class_index(name) for name in ("d", "b", "z")] == [0, 1, 2]
     small = of_sources(
         {"wanted": ("x", "y", "z"), "small": None}, {"small": toys.images(classes=2)}, {"wanted": "small"}
     )
     with pytest.raises(Refusal, match="small stands in for wanted with 2 classes: there is none for 'z'"):
-        small["wanted"].number("z")
+        small["wanted"].class_index("z")
 
 
 def test_a_stand_in_for_nothing_is_refused() -> None:

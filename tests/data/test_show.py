@@ -16,7 +16,7 @@ from cl_lightning.checking import check
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import permuted, split
-from cl_lightning.data.streams.show import Show, formed, recoloured, statistics
+from cl_lightning.data.streams.show import Show, recolour, resize, statistics
 from cl_lightning.data.task import Block, Blocks
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune
@@ -31,25 +31,25 @@ def stream(**show: object):
     return toys.stream(show=Show(**show))
 
 
-# ---- shapes --------------------------------------------------------------------------------------------------------
+# ---- shapes ------------------------------------------------------------------------------------------------
 
 
 def test_images_are_enlarged_bilinearly_and_cut_to_whole_grey_levels() -> None:
-    made = formed(BYTES, (1, 32, 32), "scale")
+    made = resize(BYTES, (1, 32, 32), "scale")
     expected = torch.nn.functional.interpolate(BYTES.float(), (32, 32), mode="bilinear", align_corners=False)
     assert (made.int() - expected.floor().int()).abs().max() <= 1  # the two kernels add in another order
     assert (made == expected.floor()).float().mean() > 0.95
 
 
 def test_padding_keeps_every_pixel_and_puts_black_around() -> None:
-    made = formed(BYTES, (3, 32, 32), "pad")
+    made = resize(BYTES, (3, 32, 32), "pad")
     assert all(torch.equal(made[:, c, 2:30, 2:30], BYTES[:, 0]) for c in range(3))
     assert made.float().sum() == 3 * BYTES.float().sum()
 
 
 def test_colours_become_their_luminance() -> None:
     colour = torch.randint(256, (3, 9, 9), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
-    grey = formed(colour[None], (1, 9, 9), "scale")[0, 0]
+    grey = resize(colour[None], (1, 9, 9), "scale")[0, 0]
     expected = torch.from_numpy(
         __import__("numpy").array(Image.fromarray(colour.permute(1, 2, 0).numpy()).convert("L"))
     )
@@ -59,10 +59,15 @@ def test_colours_become_their_luminance() -> None:
 def test_a_network_gets_the_shape_that_is_asked_for() -> None:
     s = stream(shape=[3, 8, 8], fit="pad")
     assert s.shape == (3, 8, 8)
-    assert s.task(0).train.x.shape[1:] == s.test(0).x.shape[1:] == s.closed(0).train.x.shape[1:] == (3, 8, 8)
+    assert (
+        s.task(0).train.x.shape[1:]
+        == s.test(0).x.shape[1:]
+        == s.task_without_data(0).train.x.shape[1:]
+        == (3, 8, 8)
+    )
 
 
-# ---- values --------------------------------------------------------------------------------------------------------
+# ---- values ------------------------------------------------------------------------------------------------
 
 
 def test_values_lie_between_black_and_white() -> None:
@@ -72,7 +77,7 @@ def test_values_lie_between_black_and_white() -> None:
 
 def test_a_background_takes_the_colour_and_white_stays_white() -> None:
     x = torch.tensor([0.0, 0.5, 1.0]).expand(1, 3, 1, 3)
-    red = recoloured(x, (255, 0, 0))
+    red = recolour(x, (255, 0, 0))
     assert red[0, 0].tolist() == [[1.0, 1.0, 1.0]]
     assert red[0, 1].tolist() == red[0, 2].tolist() == [[0.0, 0.5, 1.0]]
 
@@ -90,7 +95,8 @@ def test_each_task_is_normalised_by_its_own_training_images_for_ever() -> None:
 
 
 def test_what_images_are_normalised_by_is_counted_over_training_images_alone_a_channel_each() -> None:
-    """Few images of chance pixels, the third channel darker, test images darker: other images, other means."""
+    """Few images of chance pixels, the third channel darker, test images darker: other images, other
+    means."""
     x = torch.randint(256, (24, 3, 2, 2), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     x[:, 2] //= 4
     train, test = Pool(x, torch.arange(24) % 2), Pool(x[:10] // 2, torch.arange(10) % 2)
@@ -118,7 +124,7 @@ def test_a_constant_channel_is_not_blown_up() -> None:
     assert deviation[0] == pytest.approx(x[:, 0].std().item(), rel=1e-5)
 
 
-# ---- augmentation --------------------------------------------------------------------------------------------------
+# ---- augmentation ------------------------------------------------------------------------------------------
 
 
 @given(crop=st.integers(0, 3), flip=st.booleans(), seed=st.integers(0, 10))
@@ -150,7 +156,7 @@ def augmented_block(s, step: int = 0) -> Block:
     data = StreamDataModule(s)
     with data.open(1) as task:
         data.prepare(task.train)
-        data.replay(Blocks(task.train, (0, "task1", 0), 10, 2, 4, first=step), 0)
+        data.replay(Blocks(task.train, (0, "task1", 0), 10, 2, 4, start_step=step), 0)
         block = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
         block = Block(
             [
@@ -278,4 +284,4 @@ def test_what_cannot_be_shown_is_refused(show: dict, says: str) -> None:
 
 def test_padding_to_less_is_refused() -> None:
     with pytest.raises(Refusal, match="fit=scale"):
-        formed(BYTES, (1, 20, 20), "pad")
+        resize(BYTES, (1, 20, 20), "pad")

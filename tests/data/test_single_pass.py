@@ -133,7 +133,7 @@ def test_the_card_counts_what_was_seen(learner: str, verdict: str, tmp_path: Pat
     assert "examples seen: 300 of 3 x 100" in finding["evidence"]
 
 
-# ---- streams from outside ----------------------------------------------------------------------------------------
+# ---- streams from outside ----------------------------------------------------------------------------------
 
 
 def given_stream(tmp_path: Path, suffix: str, **tables: torch.Tensor):

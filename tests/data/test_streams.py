@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cl_lightning.data.sources.cache import Images, Pool
-from cl_lightning.data.streams.recipes import permuted, rotated, split, turned
+from cl_lightning.data.streams.recipes import permuted, rotated, rotation, split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from tests import toys
@@ -90,7 +90,7 @@ def test_tasks_come_in_the_order_of_the_classes_that_are_named_and_labels_too(he
 
 def test_in_a_domain_stream_every_task_has_outputs_0_and_1() -> None:
     stream = a_split(head="domain")
-    assert stream.head.outputs == 2
+    assert stream.head.num_outputs == 2
     assert all(set(stream.task(i).train.y.tolist()) == {0, 1} for i in range(4))
 
 
@@ -204,7 +204,7 @@ def test_another_seed_draws_all_of_it_anew(what: str) -> None:
     assert all(a != b for a, b in zip(one, other))
 
 
-# ---- rotations ---------------------------------------------------------------------------------------------------
+# ---- rotations ---------------------------------------------------------------------------------------------
 
 
 def a_rotated(**options) -> Stream:
@@ -224,7 +224,7 @@ def test_a_turned_image_is_pils() -> None:
 
 
 def test_a_quarter_turn_is_counter_clockwise_in_all_channels() -> None:
-    pixels = turned((2, 3, 3), 90.0)
+    pixels = rotation((2, 3, 3), 90.0)
     image = torch.arange(18).reshape(2, 3, 3)
     assert torch.equal(image.flatten()[pixels].reshape(2, 3, 3), torch.rot90(image, 1, (1, 2)))
 
@@ -259,7 +259,7 @@ def rotation_angles(s: Stream) -> list[float]:
 @pytest.mark.parametrize("head", ["multi_test", "multi_train_test"])
 def test_permuted_tasks_have_outputs_of_their_own_under_multiple_heads(head: str) -> None:
     s = a_permuted(head=head)
-    assert (s.head.outputs, s.head.owned[2]) == (32, tuple(range(16, 24)))
+    assert (s.head.num_outputs, s.head.owned[2]) == (32, tuple(range(16, 24)))
     assert set(s.task(2).train.y.tolist()) <= set(range(16, 24))
     assert torch.equal(s.task(2).train.x, a_permuted().task(2).train.x)
 

@@ -1,4 +1,5 @@
-"""Every synthetic set is a benchmark, so its properties are promises. ``python -m tests.benchmarks.synthetic`` measures the rest."""
+"""Every synthetic set is a benchmark, so its properties are promises. ``python -m
+tests.benchmarks.synthetic`` measures the rest."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def numbered(n: int) -> Split:
 
 def rows(blocks: Blocks) -> list[tuple]:
     return [
-        (batch.key, batch.epoch, batch.index, batch.of, batch.y.tolist())
+        (batch.key, batch.epoch, batch.index_in_epoch, batch.batches_per_epoch, batch.y.tolist())
         for block in blocks
         for batch in block.batches
     ]

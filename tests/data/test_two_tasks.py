@@ -28,7 +28,8 @@ def made(kind: str, images: Images | None = None, **options: object) -> Stream:
 
 
 PRINTED = {
-    "D5-5a": "01234|56789", "D5-5b": "02468|13579", "D5-5c": "34689|01257", "D5-5d": "02567|13489", "D5-5e": "01345|26789",
+    "D5-5a": "01234|56789", "D5-5b": "02468|13579", "D5-5c": "34689|01257", "D5-5d": "02567|13489",
+    "D5-5e": "01345|26789",
     "D5-5f": "03489|12567", "D5-5g": "05678|12349", "D5-5h": "02368|14579",
     "D9-1a": "012345678|9", "D9-1b": "123456789|0", "D9-1c": "023456789|1",
 }  # fmt: skip
@@ -43,7 +44,7 @@ def test_classes_are_parted_as_printed(kind: str) -> None:
         set(s.task(i).train.y.tolist()) for i in range(2)
     ]
     assert sorted(torch.cat([s.recipe(i).train for i in range(2)]).tolist()) == list(range(400))
-    assert (s.head.mode, s.head.outputs) == ("single", 10)
+    assert (s.head.mode, s.head.num_outputs) == ("single", 10)
 
 
 def test_all_ten_classes_come_twice_and_only_the_second_time_permuted() -> None:

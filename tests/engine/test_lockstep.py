@@ -316,7 +316,8 @@ def test_a_candidate_without_parameters_is_scored_once_and_not_trained_alone_or_
 
 
 def test_bf16_changes_bits_and_blocks_still_do_not() -> None:
-    """Weights cast for one mini-batch must not be used for the next: Lightning's autocast would last for a block."""
+    """Weights cast for one mini-batch must not be used for the next: Lightning's autocast would last for a
+    block."""
     full = one_task(finetune())
     mixed = [one_task(finetune(), precision="bf16-mixed", block=block).weights for block in (1, 25)]
     assert not torch.equal(full.weights, mixed[0])
@@ -390,7 +391,7 @@ def test_weights_of_candidates_are_in_lightnings_own_checkpoint(tmp_path: Path) 
     } == {"0", "1"}
 
 
-# ---- at the shapes of real use -----------------------------------------------------------------------------------------
+# ---- at the shapes of real use -----------------------------------------------------------------------------
 
 
 def mnist_like(n: int = 120):
@@ -601,7 +602,7 @@ def test_lightnings_own_hooks_cannot_be_overridden() -> None:
         type("Own", (Finetune,), {"training_step": lambda self, batch, i: None})
 
 
-# ---- candidates that diverge ------------------------------------------------------------------------------------------
+# ---- candidates that diverge -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("patience", [None, 20])
@@ -627,7 +628,7 @@ def test_if_all_are_lost_the_run_stops_with_a_sentence() -> None:
         one_task(finetune(grid=[{"lr": 1e30}, {"lr": 1e29}]), optimizer="sgd")
 
 
-# ---- logits that are no numbers ----------------------------------------------------------------------------------
+# ---- logits that are no numbers ----------------------------------------------------------------------------
 
 
 class Breaks(Finetune):

@@ -56,7 +56,7 @@ def test_finished_phases_are_answered_from_the_store_and_not_trained_again(tmp_p
                 raise KeyboardInterrupt
 
     trained: list[str] = []
-    original = Phases.train_share
+    original = Phases.train_group
 
     def counting(self, learner, phase, candidates, task, place, first):
         trained.append(f"{place.name}/{phase.name}")
@@ -197,8 +197,10 @@ def test_arguments_of_lightning_that_work_against_the_engine_are_refused(key: st
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_epochs": 0}, {"lr": 0}, {"lr": float("nan")}, {"clip": -1}, {"optimizer": "lion"}, {"precision": "16-mixed"}, {"threads": 0},
-     {"patience": 0}, {"evaluate": "none"}, {"momentum": 1.0}, {"momentum": 0.9}, {"weight_decay": -1}, {"block": 0}],
+    [{"max_epochs": 0}, {"lr": 0}, {"lr": float("nan")}, {"clip": -1}, {"optimizer": "lion"},
+    {"precision": "16-mixed"}, {"threads": 0},
+     {"patience": 0}, {"evaluate": "none"}, {"momentum": 1.0}, {"momentum": 0.9}, {"weight_decay": -1},
+     {"block": 0}],
 )  # fmt: skip
 def test_values_outside_their_range_are_refused(options: dict) -> None:
     with pytest.raises(Refusal, match=rf"trainer\.{next(iter(options))}"):
@@ -236,11 +238,11 @@ def test_predictors_of_a_restored_learner_find_what_those_of_one_that_went_on_do
     restored = make(LooksAround, grid=[{}])
     restored.load_state_dict(went_on.learner.state_dict())
     restored.train()
-    went_on.engine.predictors(restored, 3, s.closed(2))
+    went_on.engine.predictors(restored, 3, s.task_without_data(2))
     assert restored.found == went_on.learner.found == (s.head, False)
 
 
-# ---- long work between phases ------------------------------------------------------------------------------------
+# ---- long work between phases ------------------------------------------------------------------------------
 
 
 class Searches(Finetune):

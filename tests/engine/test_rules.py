@@ -49,7 +49,8 @@ class Shrinks(Finetune):
 
 
 class Scripted(Shrinks):
-    """Its candidates are scored as ``script`` says: a row a candidate, a number a scoring, the last for ever."""
+    """Its candidates are scored as ``script`` says: a row a candidate, a number a scoring, the last for
+    ever."""
 
     def __init__(self, *, script: dict[str, Sequence[float]], **base: object) -> None:
         super().__init__(**base)
@@ -446,7 +447,8 @@ def test_an_accuracy_is_the_share_of_all_validation_images_whatever_the_batches(
 @pytest.mark.parametrize("sizes", [(16,), (64,)])
 @pytest.mark.parametrize("head", ["single", "multi_train_test"])
 def test_two_tasks_of_a_grid_end_where_a_plain_loop_over_its_points_does(sizes: tuple, head: str) -> None:
-    """Decay, clipping, early stopping, choice by validation, the winner handed on. Wide layers are stacked."""
+    """Decay, clipping, early stopping, choice by validation, the winner handed on. Wide layers are
+    stacked."""
     counts = {"n_train": 60, "n_val": 40, "n_test": None}
     s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, head=head, **counts)
     grid = [{"lr": 0.02, "weight_decay": 0.1}, {"lr": 0.5}, {"lr": 0.05}]

@@ -24,10 +24,13 @@ from tests.commands import run
 from tests.toys import builder, training
 
 RULES = (
-    "cross-task resemblance", "shared output head", "no task label at test", "no retraining on old tasks", "more than two tasks",
+    "cross-task resemblance", "shared output head", "no task label at test", "no retraining on old tasks",
+    "more than two tasks",
     "low memory", "causality", "constant update complexity",
 )  # fmt: skip
-HONEST = Setting(head="single", told=False, masks=False, permuted=False, sources=["mnist"] * 3, stand_ins={})
+HONEST = Setting(
+    head="single", told_task=False, masks=False, permuted=False, sources=["mnist"] * 3, stand_ins={}
+)
 
 
 def lesson(**facts) -> Lesson:
@@ -63,8 +66,8 @@ def test_all_rules_are_decided_and_an_honest_single_headed_run_keeps_them() -> N
         ({"permuted": True}, {"cross-task resemblance"}),
         ({"head": "multi_test"}, {"shared output head", "no task label at test"}),
         ({"head": "multi_train_test"}, {"shared output head", "no task label at test"}),
-        ({"told": True}, {"no task label at test"}),
-        ({"told": True, "masks": True}, {"no task label at test", "shared output head"}),
+        ({"told_task": True}, {"no task label at test"}),
+        ({"told_task": True, "masks": True}, {"no task label at test", "shared output head"}),
         ({"of": lessons({}, {"copies": {"memory.x": 4}}, {})}, {"no retraining on old tasks", "low memory"}),
         (
             {"of": lessons({}, {"lent": [0, 1]}, {}), "declares_past": True},
@@ -86,7 +89,7 @@ def test_what_breaks_which_rule(facts: dict, rules: set[str]) -> None:
     [
         ({"sources": ["mnist"]}, "cross-task resemblance"),
         ({"sources": ["mnist", "dtd", "svhn"]}, "cross-task resemblance"),
-        ({"told": True}, "shared output head"),
+        ({"told_task": True}, "shared output head"),
         ({"of": lessons(*[{"compared": 1}] * 3)}, "causality"),
         ({"of": lessons({}, {})}, "constant update complexity"),
         ({"callbacks": ["Mine"]}, "own callbacks"),
@@ -108,7 +111,7 @@ def test_replayed_examples_that_are_no_copies_are_told() -> None:
         assert "32 examples were added" in found[rule].evidence
 
 
-# ---- from what happened in a run ---------------------------------------------------------------------------------
+# ---- from what happened in a run ---------------------------------------------------------------------------
 
 
 class Replays(Finetune):
@@ -150,7 +153,8 @@ def test_images_in_memory_are_found_and_those_that_are_replayed_counted(replayed
 
 
 def test_a_learner_that_is_not_told_the_task_cannot_find_out_from_the_mini_batches(replayed: dict) -> None:
-    """Counting calls tells it nothing: each mini-batch has images of all tasks, and the copy that counted is thrown away."""
+    """Counting calls tells it nothing: each mini-batch has images of all tasks, and the copy that counted is
+    thrown away."""
     assert evidence(replayed)["no task label at test"][0] == "satisfied"
     last = replayed["accuracy_matrix"][-1]
     assert max(last) < 0.5, "rolled logits are wrong on all tasks alike"
@@ -180,7 +184,7 @@ def test_mini_batches_of_the_test_mix_images_of_all_tasks() -> None:
     assert tasks == [[0], [1], [2]]
 
 
-# ---- examples found in a learner's checkpoint --------------------------------------------------------------------
+# ---- examples found in a learner's checkpoint --------------------------------------------------------------
 
 
 @given(
@@ -219,7 +223,7 @@ def test_black_images_are_no_evidence() -> None:
     assert copies_in({"memory": torch.zeros(10, 36)}, task) == {}
 
 
-# ---- resemblance -------------------------------------------------------------------------------------------------
+# ---- resemblance -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_train", [100, 1000])
@@ -260,7 +264,7 @@ def test_a_turn_that_loses_no_pixel_is_no_permutation(degrees: float) -> None:
     assert not any(s.recipe(index).permuted for index in range(2))
 
 
-# ---- grants ------------------------------------------------------------------------------------------------------
+# ---- grants ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -286,7 +290,7 @@ def test_a_predictor_may_not_need_more_than_is_granted() -> None:
         evaluator.measure({"": Independent(build=builder(s), head=s.head)}, 0)
 
 
-# ---- learners that are taken for what they are -------------------------------------------------------------------
+# ---- learners that are taken for what they are -------------------------------------------------------------
 
 
 class McDropout(Finetune):

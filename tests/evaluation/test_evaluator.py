@@ -131,7 +131,7 @@ def test_dropout_is_off_at_test() -> None:
     assert Evaluator(s, toys.one_epoch(), CPU, Grants()).row(learner, 0)[2] == right / 200
 
 
-# ---- learners that never forget ----------------------------------------------------------------------------------
+# ---- learners that never forget ----------------------------------------------------------------------------
 
 
 def test_frozen_predictions_are_asked_for_twice() -> None:
@@ -195,7 +195,7 @@ def test_a_probe_looks_at_all_classes_whatever_their_order() -> None:
         assert all(count > 3 for count in some.y.bincount(minlength=4).tolist())
 
 
-# ---- validation at the end of the stream -------------------------------------------------------------------------
+# ---- validation at the end of the stream -------------------------------------------------------------------
 
 
 def evaluator_of(s: Stream, **settings: object) -> Evaluator:
@@ -205,7 +205,7 @@ def evaluator_of(s: Stream, **settings: object) -> Evaluator:
 def val_labels(s: Stream, task: int) -> list[int]:
     """Output numbers of a task's validation examples, read off its recipe."""
     recipe = s.recipe(task)
-    return recipe.outputs[s.images(recipe).train.y[recipe.val]].tolist()
+    return recipe.label_of_class[s.images(recipe).train.y[recipe.val]].tolist()
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_validation_at_the_end_leaves_the_learner_the_draws_and_later_rows_as_th
     assert evaluator.validate(learner) == first
 
 
-# ---- logits that are no numbers ----------------------------------------------------------------------------------
+# ---- logits that are no numbers ----------------------------------------------------------------------------
 
 
 class Breaks(Says):

@@ -40,7 +40,8 @@ CURVES = [  # of each task while it is learned; after its four mini-batches the 
 
 
 def right(learned: int, step: int, task: int) -> int:
-    """How many of a task's test images are answered rightly, ``step`` mini-batches after ``learned`` tasks."""
+    """How many of a task's test images are answered rightly, ``step`` mini-batches after ``learned``
+    tasks."""
     learned, step = (learned + 1, 0) if step == STEPS else (learned, step)
     return DURING[learned][step - 1] if step and task == learned else AFTER[learned][task]
 
@@ -53,7 +54,8 @@ class Steps(nn.Module):
         self.down = nn.Parameter(torch.zeros(1))
 
     def forward(self, x, task=None):
-        """The first pixel is the class, the second the number in the task. Wrong is the task's other class."""
+        """The first pixel is the class, the second the number in the task. Wrong is the task's other
+        class."""
         learned, step = divmod(round(-self.down.item() / LR), STEPS)
         label, number = ((x[:, 0, 0, i] * 255).round().long() for i in range(2))
         known = torch.tensor([right(learned, step, task) for task in range(3)])
@@ -71,7 +73,8 @@ class Recites(Finetune):
 
 
 def pool(counts: tuple[int, ...]) -> Pool:
-    """Tasks of two classes. Images of odd ones are white, of even ones black, but for the first two pixels."""
+    """Tasks of two classes. Images of odd ones are white, of even ones black, but for the first two
+    pixels."""
     y = torch.cat([2 * task + torch.arange(count) % 2 for task, count in enumerate(counts)])
     x = (y % 2 * 255).to(torch.uint8)[:, None, None, None].expand(-1, 1, 6, 6).clone()
     x[:, 0, 0, 0], x[:, 0, 0, 1] = y, torch.cat([torch.arange(count) for count in counts])

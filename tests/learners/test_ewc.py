@@ -107,7 +107,8 @@ def test_the_square_of_the_mean_gradient_is_too_small_unless_all_examples_are_on
 def test_what_it_costs_is_counted_as_if_nothing_were_remembered(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Linear layers, with another one frozen each, more and fewer rows, deeper inputs, more outputs that are possible."""
+    """Linear layers, with another one frozen each, more and fewer rows, deeper inputs, more outputs that are
+    possible."""
     x, y = data(40)
     mask = torch.tensor([0.0, 0.0, 0.0, -torch.inf], dtype=torch.float64)
 
@@ -179,7 +180,7 @@ def test_the_closed_form_is_for_networks_of_linear_layers_called_once(kind: str,
     assert bool(calls) == closed
 
 
-# ---- the learner -------------------------------------------------------------------------------------------------
+# ---- the learner -------------------------------------------------------------------------------------------
 
 S = toys.stream(tasks=3)
 
@@ -343,7 +344,7 @@ def test_three_tasks_are_learned_as_by_hand(penalty: str, masked: bool) -> None:
     s, strength, gamma = by_hand.pairs() if masked else toys.stream(tasks=3), 30.0, 0.5
     options = {"penalty": penalty, "strength": strength, "gamma": gamma}
     learner = by_hand.learned(EWC(build=builder(s), head=s.head, seed=by_hand.SEED, **options), s)
-    net = by_hand.fresh(0, (36, 16, 16, s.head.outputs))
+    net = by_hand.fresh(0, (36, 16, 16, s.head.num_outputs))
     centres: list[torch.Tensor] = []
     fishers: list[torch.Tensor] = []
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import AGEM, GEM, Candidate, Finetune, Learner
-from cl_lightning.learners.gem import dual
 from cl_lightning.learners.parts.gradients import gradient, set_gradient, trained
+from cl_lightning.learners.parts.quadratic import dual
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.randomness import rng
 from tests import toys
@@ -130,7 +130,7 @@ def test_a_hundred_memories_are_solved_to_the_conditions_of_the_optimum(constrai
     assert np.abs(slope * (v - 0.5)).max() < 1e-7
 
 
-# ---- the learner -------------------------------------------------------------------------------------------------
+# ---- the learner -------------------------------------------------------------------------------------------
 
 
 def learned(cls, tasks: int = 2, **options):
@@ -287,7 +287,7 @@ def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
     assert gem > without_margin + 0.01
 
 
-# ---- heads of tasks ----------------------------------------------------------------------------------------------
+# ---- heads of tasks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", [GEM, AGEM])
@@ -414,7 +414,7 @@ def test_gem_learns_three_tasks_as_by_hand(margin: float, masked: bool) -> None:
     learner = by_hand.learned(
         GEM(build=builder(s), head=s.head, seed=by_hand.SEED, memories=20, margin=margin), s
     )
-    net = by_hand.fresh(0, (36, 16, 16, s.head.outputs))
+    net = by_hand.fresh(0, (36, 16, 16, s.head.num_outputs))
     memories: list[tuple] = []
     cosines = []
     for index in range(3):

@@ -22,7 +22,7 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine import scoring
 from cl_lightning.engine.phase_run import PhaseRun
-from cl_lightning.engine.phases import share_key
+from cl_lightning.engine.phases import group_key
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import MNTDP, Independent, NewHead
 from cl_lightning.learners.parts.neighbours import some_of_each_class, vote_accuracy
@@ -42,16 +42,18 @@ NETWORKS: dict[str, Any] = {
 }
 
 
-def tasks(n: int, ways: int = 10) -> list[Task]:
+def tasks(n: int, num_outputs: int = 10) -> list[Task]:
     """Without examples: enough to propose candidates."""
-    head = Head("domain", ways, (tuple(range(ways)),) * n)
+    head = Head("domain", num_outputs, (tuple(range(num_outputs)),) * n)
     nothing = Split(torch.empty(0, 1), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
-    return [Task(i, n, "", tuple(map(str, range(ways))), head, nothing) for i in range(n)]
+    return [Task(i, n, "", tuple(map(str, range(num_outputs))), head, nothing) for i in range(n)]
 
 
-def after_first_task(network: str = "resnet", ways: int = 10, **options: Any) -> tuple[MNTDP, list[Task]]:
+def after_first_task(
+    network: str = "resnet", num_outputs: int = 10, **options: Any
+) -> tuple[MNTDP, list[Task]]:
     built, backbone = (
-        tasks(3, ways),
+        tasks(3, num_outputs),
         NETWORKS[network](**{k: options.pop(k) for k in ("modules",) if k in options}),
     )
     learner = MNTDP(build=backbone, head=built[0].head, **options)
@@ -59,7 +61,7 @@ def after_first_task(network: str = "resnet", ways: int = 10, **options: Any) ->
     return learner, built
 
 
-# ---- candidates --------------------------------------------------------------------------------------------------
+# ---- candidates --------------------------------------------------------------------------------------------
 
 
 TRAINABLE = {
@@ -83,7 +85,8 @@ def test_candidates_re_use_ever_fewer_modules_and_train_the_rest() -> None:
 
 @pytest.mark.parametrize(
     ("network", "options", "count"),
-    [("resnet", {}, 8), ("resnet", {"modules": 6}, 7), ("resnet", {"modules": 10}, 11), ("resnet", {"modules": 3}, 4), ("alexnet", {}, 7), ("mlp", {}, 4)],
+    [("resnet", {}, 8), ("resnet", {"modules": 6}, 7), ("resnet", {"modules": 10}, 11),
+    ("resnet", {"modules": 3}, 4), ("alexnet", {}, 7), ("mlp", {}, 4)],
 )  # fmt: skip
 def test_there_is_one_candidate_more_than_modules(network: str, options: dict, count: int) -> None:
     learner, built = after_first_task(network, **options)
@@ -100,8 +103,8 @@ def test_the_grid_multiplies_all_but_pure_re_use() -> None:
 
 
 def test_an_old_head_is_re_used_only_where_the_numbers_of_classes_match() -> None:
-    learner, _ = after_first_task(ways=10)
-    assert [len(c.network.prefix) for c in learner.paths_from([0], tasks(3, ways=5)[1])] == [
+    learner, _ = after_first_task(num_outputs=10)
+    assert [len(c.network.prefix) for c in learner.paths_from([0], tasks(3, num_outputs=5)[1])] == [
         6,
         5,
         4,
@@ -135,14 +138,14 @@ def test_new_modules_begin_alike_in_all_candidates_and_as_independents_do() -> N
     found = learner.paths_from([0], built[1])
     fresh = Independent(build=learner.build, head=learner.head).new_network(1)
     for c in found:
-        whole = list(fresh.stages().values())[len(c.network.prefix) :]
-        for mine, its in zip(c.network.stages, whole):
+        whole = list(fresh.path_modules().values())[len(c.network.prefix) :]
+        for mine, its in zip(c.network.own, whole):
             assert all(
                 torch.equal(a, b) for a, b in zip(mine.state_dict().values(), its.state_dict().values())
             )
 
 
-# ---- memory, as published ------------------------------------------------------------------------------------------
+# ---- memory, as published ----------------------------------------------------------------------------------
 
 
 SAVED = {0: 0, 1: 0.008, 2: 0.602, 3: 1.213, 4: 1.825, 5: 2.139, 6: 2.436, 7: 2.439}  # MB, by modules re-used
@@ -168,27 +171,30 @@ def test_a_task_adds_what_it_does_not_re_use(reused: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "ways", "megabytes"), [(6, 10, 14.631), (5, 10, 12.193), (10, 10, 24.385), (100, 5, 243.722)]
+    ("count", "num_outputs", "megabytes"),
+    [(6, 10, 14.631), (5, 10, 12.193), (10, 10, 24.385), (100, 5, 243.722)],
 )
-def test_independent_networks_need_the_published_memory(count: int, ways: int, megabytes: float) -> None:
-    head = tasks(1, ways)[0].head
+def test_independent_networks_need_the_published_memory(
+    count: int, num_outputs: int, megabytes: float
+) -> None:
+    head = tasks(1, num_outputs)[0].head
     assert round(count * published_memory(ResNet((3, 32, 32), head)) / 1e6, 3) == megabytes
 
 
 @pytest.mark.parametrize(
-    ("count", "ways", "megabytes"), [(6, 10, 2.452), (5, 10, 2.449), (10, 10, 2.462), (100, 5, 2.566)]
+    ("count", "num_outputs", "megabytes"), [(6, 10, 2.452), (5, 10, 2.449), (10, 10, 2.462), (100, 5, 2.566)]
 )
 def test_a_trunk_with_a_head_a_task_needs_the_published_memory(
-    count: int, ways: int, megabytes: float
+    count: int, num_outputs: int, megabytes: float
 ) -> None:
-    built = tasks(count, ways)
+    built = tasks(count, num_outputs)
     learner = NewHead(build=partial(ResNet, input_shape=(3, 32, 32)), head=built[0].head)
     for task in built:
         learner.adopt(learner.candidates(task)[0], task)
     assert round(published_memory(learner) / 1e6, 3) == megabytes
 
 
-# ---- learning ----------------------------------------------------------------------------------------------------
+# ---- learning ----------------------------------------------------------------------------------------------
 
 
 def copied(seed: int = 0, n_train: int = 120, again: int = 40, **last: Any) -> Stream:
@@ -330,7 +336,8 @@ def test_new_heads_moving_trunk_keeps_the_running_statistics_of_the_first_task()
 def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The best is forged to lie in the middle of training; weights and statistics are those of that moment, and so are the logits."""
+    """The best is forged to lie in the middle of training; weights and statistics are those of that moment,
+    and so are the logits."""
     best, states, logits = 36, {}, {}
 
     class Watch(MNTDP):
@@ -426,7 +433,7 @@ def test_frozen_modules_stay_in_evaluation_mode_whoever_asks(run: toys.Learned) 
     assert not any(module.training for module in learner.library.modules_by_number.modules())
 
 
-# ---- the search ----------------------------------------------------------------------------------------------------
+# ---- the search --------------------------------------------------------------------------------------------
 
 
 def test_features_of_many_paths_call_each_module_once() -> None:
@@ -498,7 +505,7 @@ def test_without_validation_data_there_is_no_search() -> None:
         toys.learn(MNTDP(build=toys.builder(s), head=s.head), s, toys.training())
 
 
-# ---- costs and references --------------------------------------------------------------------------------------------
+# ---- costs and references ----------------------------------------------------------------------------------
 
 
 def test_candidates_cost_what_they_cost_alone_and_less_together() -> None:
@@ -521,7 +528,7 @@ def test_shares_of_candidates_lose_no_probe(monkeypatch: pytest.MonkeyPatch) -> 
     settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
     learned = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings)
     assert learned.phase(2).winner == 0  # the path that is re-used whole, in a share that trains nothing
-    assert 0 in learned.store.tensors(share_key(Place("task", 2), 0))["snapshots"]
+    assert 0 in learned.store.tensors(group_key(Place("task", 2), 0))["snapshots"]
 
 
 def test_distances_are_exact_far_from_the_origin() -> None:
@@ -607,7 +614,8 @@ Example = tuple[int, int, int]  # two pixels and the class
 
 
 def scaling(first: Pair, second: Pair, head: Pair) -> by_hand.Net:
-    """A network of two pixels and four classes: layers that scale the pixels, and a head that adds them up."""
+    """A network of two pixels and four classes: layers that scale the pixels, and a head that adds them
+    up."""
     weights = torch.diag(torch.tensor(first)), torch.diag(torch.tensor(second)), torch.tensor([head] * 4)
     return [tensor.float() for weight in weights for tensor in (weight, torch.zeros(len(weight)))]
 
@@ -619,7 +627,7 @@ def examples(rows: list[Example]) -> Split:
 
 def scores(nets: list[by_hand.Net], train: list[Example], val: list[Example], **options: Any) -> list[float]:
     """What the search finds for past tasks that ended with these weights."""
-    built = tasks(len(nets) + 1, ways=4)
+    built = tasks(len(nets) + 1, num_outputs=4)
     learner = MNTDP(build=partial(MLP, input_shape=(1, 1, 2), sizes=(2, 2)), head=built[0].head, **options)
     for task, net in zip(built, nets):
         c = learner.paths_from([], task)[0]

@@ -1,6 +1,8 @@
-"""What MNTDP is for, on the drawn data: transfer where something can be gained, nothing lost elsewhere, less memory.
+"""What MNTDP is for, on the drawn data: transfer where something can be gained, nothing lost elsewhere, less
+memory.
 
-CTrL's streams in small: linear layers, 28 x 28, three or four tasks. Numbers on real data stand in docs/results/mntdp.md.
+CTrL's streams in small: linear layers, 28 x 28, three or four tasks. Numbers on real data stand in
+docs/results/mntdp.md.
 """
 
 from __future__ import annotations

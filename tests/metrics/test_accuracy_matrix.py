@@ -75,7 +75,8 @@ def test_as_torchmetrics_their_names_stand_for_the_same() -> None:
 
 
 def test_an_entry_is_the_share_of_all_examples_of_a_task_after_so_many_tasks() -> None:
-    """Rows: how many tasks were learned, from none on. A batch of 3 and one of 1 are 4 examples, not 2 batches."""
+    """Rows: how many tasks were learned, from none on. A batch of 3 and one of 1 are 4 examples, not 2
+    batches."""
     metric, nan = metrics.AccuracyMatrix(tasks=2), torch.nan
     metric.update(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]), learned=2, task=0)
     metric.update(torch.tensor([[9.0, 1.0, 2.0]]), torch.tensor([1]), learned=2, task=0)
@@ -86,7 +87,8 @@ def test_an_entry_is_the_share_of_all_examples_of_a_task_after_so_many_tasks() -
 
 
 def test_a_learner_that_knows_only_the_last_task() -> None:
-    """Accuracies of the identity: ACC 1/T, BWT exactly -1, and every definition agrees on total forgetting."""
+    """Accuracies of the identity: ACC 1/T, BWT exactly -1, and every definition agrees on total
+    forgetting."""
     identity = torch.cat([torch.zeros(1, 4), torch.eye(4)])
     assert average_accuracy(identity) == 0.25
     assert average_incremental_accuracy(identity).item() == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)

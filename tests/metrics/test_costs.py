@@ -140,12 +140,12 @@ class Looking(Finetune):
 
 def test_the_learners_own_passes_are_counted() -> None:
     s = toys.stream(tasks=1, n_val=0)
-    plain, looking = (
-        learn(cls(build=builder(s), head=s.head, seed=0), s).engine.settle().costs
+    once, looking = (
+        learn(cls(build=builder(s), head=s.head, seed=0), s).engine.collect_work().costs
         for cls in (Finetune, Looking)
     )
     forward = 2 * (36 * 16 + 16 * 16 + 16 * 4)
-    assert looking.flops - plain.flops == 60 * forward
+    assert looking.flops - once.flops == 60 * forward
 
 
 def test_costs_add_up_by_part() -> None:
@@ -154,7 +154,7 @@ def test_costs_add_up_by_part() -> None:
     costs.add(flops=1, flops_executed=1, examples=10, seconds={"train": 0.5, "score": 2.0})
     assert costs == Costs(flops=6, flops_executed=4, examples=10, seconds={"train": 1.5, "score": 2.0})
     again = Costs()
-    again.add(**costs.plain())
+    again.add(**costs.to_dict())
     assert again == costs
 
 
@@ -211,7 +211,8 @@ def test_functional_work_in_any_hook_is_counted_alone_and_in_shares(options: dic
 
 
 def test_what_is_shared_is_executed_as_long_as_somebody_needs_it() -> None:
-    """Two candidates, of which the first takes 10 mini-batches and shares 7 operations, the second 4 and shares 9."""
+    """Two candidates, of which the first takes 10 mini-batches and shares 7 operations, the second 4 and
+    shares 9."""
     counts = [{"batch": [10, 1, 7]}, {"batch": [4, 1, 9]}]
     assert alone(counts) == 10 * 8 + 4 * 10
     assert executed(counts) == 10 + 4 + 4 * 9 + 6 * 7

@@ -24,18 +24,22 @@ def settings_of_command(*overrides: str) -> dict:
 
 
 def result(
-    folder: Path, learner: str, seed: int, acc: float, *overrides: str, bwt: float | None = -0.1, images: dict | None = None,
+    folder: Path, learner: str, seed: int, acc: float, *overrides: str, bwt: float | None = -0.1,
+    images: dict | None = None,
     version: dict | None = None, **more: object,
 ) -> None:  # fmt: skip
     """A run as far as reports read it; without digests of images and without its code, if none are given."""
     config = settings_of_command(f"learner={learner}", *overrides)
     fingerprint = "-".join(overrides) or "f"
     content = {
-        "name": "gem_rotations", "learner": learner, "seed": seed, "fingerprint": fingerprint, "config": {**config, "seed": seed},
-        "metrics": {"average_accuracy": acc, "backward_transfer": bwt, "forward_transfer": None, "forgetting_from_best": None},
+        "name": "gem_rotations", "learner": learner, "seed": seed, "fingerprint": fingerprint,
+        "config": {**config, "seed": seed},
+        "metrics": {"average_accuracy": acc, "backward_transfer": bwt, "forward_transfer": None,
+        "forgetting_from_best": None},
         "costs": [{"seconds": {"train": 5.0, "cpu": 4.0}}, {"seconds": {"train": 5.0, "cpu": 3.0}}],
         **({"stream": {"images": images}} if images else {}),
-        **({"version": {"package": "1.0", "source_hash": "abc", "torch": "2.6", **version}} if version is not None else {}),
+        **({"version": {"package": "1.0", "source_hash": "abc", "torch": "2.6",
+        **version}} if version is not None else {}),
         **more,
     }  # fmt: skip
     place = folder / learner / f"{fingerprint}-s{seed}"
@@ -52,7 +56,8 @@ def test_seeds_are_averaged_and_published_values_stand_beside(tmp_path: Path) ->
 
 
 def test_means_and_standard_deviations_are_those_of_a_sample_of_seeds(tmp_path: Path) -> None:
-    """0.2 and 0.6 deviate by 0.2 each: sqrt((0.04 + 0.04) / (2 - 1)) = 0.283, where 0.2 is that of a population and 0.4 the range."""
+    """0.2 and 0.6 deviate by 0.2 each: sqrt((0.04 + 0.04) / (2 - 1)) = 0.283, where 0.2 is that of a
+    population and 0.4 the range."""
     for seed, acc in enumerate([0.2, 0.6]):
         result(tmp_path, "gem", seed, acc)
     heads, (row,) = table(groups_in([tmp_path]))
@@ -167,16 +172,26 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
 
 
 def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> None:
-    import yaml
-
     from cl_lightning.conf_dir import conf_dir
     from cl_lightning.report import compare
 
-    for paper in yaml.safe_load((Path(compare.__file__).parent / "published.yaml").read_text()):
+    for paper in papers():
         assert (Path(conf_dir()) / "experiment" / f"{paper['experiment']}.yaml").is_file()
         for row in paper["rows"]:
             assert (Path(conf_dir()) / "learner" / f"{row['learner']}.yaml").is_file()
             assert set(row) & set(compare.COLUMNS)
+
+
+def test_every_paper_has_a_file_and_all_are_read() -> None:
+    from cl_lightning.report import compare
+
+    files = sorted((Path(compare.__file__).parent / "published").iterdir())
+    assert [file.name for file in files] == ["gem.yaml", "mntdp.yaml"]
+    assert {paper["source"].partition(",")[0] for paper in papers()} == {
+        "Lopez-Paz and Ranzato 2017",
+        "Veniat et al. 2021",
+    }
+    assert len(papers()) == sum(file.read_text().count("- experiment:") for file in files)
 
 
 CTRL = ("minus", "plus", "in", "out", "pl", "long")
@@ -232,9 +247,12 @@ def test_settings_that_change_no_result_keep_the_published_numbers(change: str) 
 @pytest.mark.parametrize(
     "change",
     [
-        "learner.k=all", "learner.neighbours=1", "learner.searched=10", "selection=none", "selection.grid.lr=[0.5]", "backbone.modules=3",
-        "stream/show=plain", "stream.show.normalise=false", "stream.test_per_class=5", "stream.held_out=null", "stream=ctrl_minus",
-        "stream.tasks=[{source: mnist}, {source: mnist, like: 0}]", "trainer.clip=0.1", "trainer.precision=bf16-mixed",
+        "learner.k=all", "learner.neighbours=1", "learner.searched=10", "selection=none",
+        "selection.grid.lr=[0.5]", "backbone.modules=3",
+        "stream/show=plain", "stream.show.normalise=false", "stream.test_per_class=5", "stream.held_out=null",
+        "stream=ctrl_minus",
+        "stream.tasks=[{source: mnist}, {source: mnist, like: "
+        "0}]", "trainer.clip=0.1", "trainer.precision=bf16-mixed",
         "trainer=reduced", "data=synthetic", "data.substitute={svhn: street_chars}",
     ],
 )  # fmt: skip
@@ -368,7 +386,7 @@ def test_a_study_is_a_sweep_of_its_own(tmp_path: Path) -> None:
     )
 
 
-# ---- what stands beside what ---------------------------------------------------------------------------------------
+# ---- what stands beside what -------------------------------------------------------------------------------
 
 TABLE_3 = {  # of Lopez-Paz and Ranzato 2017: average accuracy and backward transfer, by learner and passes
     "joint": {1: (0.83, None), 2: (0.87, None), 5: (0.89, None)},
@@ -429,18 +447,24 @@ def test_in_a_table_each_printed_number_stands_in_the_row_of_its_run(tmp_path: P
     heads, rows = table(groups_in([tmp_path]))
     beside = {(row[0], row[1]): row[heads.index("ACC") + 1] for row in rows}
     assert beside == {
-        ("gem", "1"): "0.86", ("gem", "5"): "0.89", ("finetune", "1"): "0.53", ("finetune", "2"): "0.49", ("agem", "1"): "", ("er", "1"): "",
+        ("gem", "1"): "0.86", ("gem", "5"): "0.89", ("finetune", "1"): "0.53", ("finetune", "2"): "0.49",
+        ("agem", "1"): "", ("er", "1"): "",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "data.sources.mnist.folder=usps", "data.sources.mnist.repository=somebody/mnist", "data.sources.mnist.revision=v2",
-        "data.sources.mnist.config=small", "data.sources.mnist.splits={train: [test], test: [train]}", "data.sources.mnist.side=14",
-        "data.sources.mnist.classes=[0,1,2,3,4,5,6,7,9,8]", "data.sources.mnist._target_=mine.Images", "stream.source=usps",
-        "learner._target_=mine.GEM", "backbone._target_=mine.MLP", "stream._target_=mine.rotated", "stream.test_share=0.5",
-        "trainer.callbacks=[{_target_: mine.Callback}]", "trainer.callbacks=[{_target_: pytorch_lightning.callbacks.Timer}]",
+        "data.sources.mnist.folder=usps", "data.sources.mnist.repository=somebody/mnist",
+        "data.sources.mnist.revision=v2",
+        "data.sources.mnist.config=small", "data.sources.mnist.splits={train: [test], test: [train]}",
+        "data.sources.mnist.side=14",
+        "data.sources.mnist.classes=[0,1,2,3,4,5,6,7,9,8]", "data.sources.mnist._target_=mine.Images",
+        "stream.source=usps",
+        "learner._target_=mine.GEM", "backbone._target_=mine.MLP", "stream._target_=mine.rotated",
+        "stream.test_share=0.5",
+        "trainer.callbacks=[{_target_: "
+        "mine.Callback}]", "trainer.callbacks=[{_target_: pytorch_lightning.callbacks.Timer}]",
         "data=synthetic", "data.substitute={mnist: usps}",
     ],
 )  # fmt: skip
@@ -518,7 +542,7 @@ def test_other_images_and_classes_under_the_same_names_are_told_as_what_was_vari
     assert sorted(row[column] for row in rows) == ["None", "mnist", "mnist", "usps"]
 
 
-# ---- the code of runs ----------------------------------------------------------------------------------------------
+# ---- the code of runs --------------------------------------------------------------------------------------
 
 NOT_ALL = "These runs were not all made by the same code, and may differ for that reason:"
 THIS, OTHER = (f"cl_lightning 1.0 (source {source}), torch 2.6" for source in ("abc", "def"))

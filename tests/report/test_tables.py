@@ -49,7 +49,8 @@ def test_matrix_metrics_costs_and_place_are_shown(tmp_path: Path) -> None:
 def fake(folder: Path, tasks: int) -> Path:
     matrix = [[None] * tasks, *([[0.25] * tasks] * tasks)]
     results = {
-        "learner": "x", "seed": 0, "stream": {"name": "s", "tasks": [{}] * tasks}, "accuracy_matrix": matrix, "metrics": metrics_of(matrix),
+        "learner": "x", "seed": 0, "stream": {"name": "s", "tasks": [{}] * tasks}, "accuracy_matrix": matrix,
+        "metrics": metrics_of(matrix),
         "selected": [], "costs": [], "schema": 5,
     }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(results))
@@ -162,7 +163,7 @@ def watched(terminal: bool, cls: type = toys.Finetune, best: str = "best val 0."
     display, s = ProgressDisplay(console), toys.stream()
     display.on_stream_start("toy", len(s), 0)
     learner = cls(build=builder(s), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
-    display.on_task_start(learner, s.closed(0))
+    display.on_task_start(learner, s.task_without_data(0))
     learn(learner, s, training(patience=100), callbacks=[display])
     assert display.line is None or f"alive 2/2  {best}" in display.line.tasks[0].fields["state"]
     display.on_evaluated(learner, 1, [0.5])

@@ -46,9 +46,10 @@ def test_a_name_that_nothing_reads_is_refused() -> None:
 
 
 class Tunes(Finetune):
-    """One's own, with keys that other classes declare otherwise; none of its own is annotated but ``rate``."""
+    """One's own, with keys that other classes declare otherwise; none of its own is annotated but
+    ``rate``."""
 
-    tunes = ("prior", "start", "size", "rate")
+    grid_keys = ("prior", "start", "size", "rate")
 
     def __init__(self, *, prior=1, start=2, size=3, rate: Rate = 0.5, **base) -> None:
         super().__init__(**base)

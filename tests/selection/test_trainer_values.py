@@ -1,4 +1,5 @@
-"""A value of the trainer is trained with, from wherever it comes, or it is refused: no grid wins over it unsaid."""
+"""A value of the trainer is trained with, from wherever it comes, or it is refused: no grid wins over it
+unsaid."""
 
 from __future__ import annotations
 
@@ -145,7 +146,8 @@ def grid_of(*overrides: str) -> dict:
         ([], DEFAULT),
         (["selection.grid.lr=[0.1,0.01]"], {**DEFAULT, "lr": [0.1, 0.01]}),
         (["selection.grid.weight_decay=[0.0]"], {**DEFAULT, "weight_decay": [0.0]}),
-        (["selection.grid.weight_decay=[0.0]", "+selection.grid.strength=[0.0,1.0]"], {"lr": DEFAULT["lr"], "weight_decay": [0.0], "strength": [0.0, 1.0]}),
+        (["selection.grid.weight_decay=[0.0]", "+selection.grid.strength=[0.0,1.0]"],
+        {"lr": DEFAULT["lr"], "weight_decay": [0.0], "strength": [0.0, 1.0]}),
         (["~selection.grid.lr"], {"weight_decay": DEFAULT["weight_decay"]}),
         (["selection=none", "+selection.grid.lr=[0.5]"], {"lr": [0.5]}),
         (["trainer.lr=0.1", "selection.grid.weight_decay=[0.0]"], {"weight_decay": [0.0]}),

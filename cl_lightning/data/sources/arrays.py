@@ -88,7 +88,7 @@ class Arrays:
         raise Refusal(f"{self.place} has no array {' and no '.join(missing)}. Write it with {CALL}.")
 
     def images(self, key: str, array: np.ndarray) -> np.ndarray:
-        """As bytes (n, channels, height, width)."""
+        """The images as bytes (n, channels, height, width)."""
         if (
             array.dtype.kind == "f"
             and array.size
@@ -100,7 +100,7 @@ class Arrays:
         if array.dtype != np.uint8 or not array.size:
             raise Refusal(
                 f"{key} of {self.place} must hold bytes (uint8) or floats in [0, 1], and at least one "
-                f"image; {described(array)}"
+                f"image; {describe(array)}"
             )
         if array.ndim == 3:
             array = array[:, None]
@@ -109,14 +109,14 @@ class Arrays:
         if array.ndim != 4 or array.shape[1] not in (1, 3):
             shapes = "(n, height, width), (n, channels, height, width) or (n, height, width, channels)"
             raise Refusal(
-                f"{key} of {self.place} must have the shape {shapes} with 1 or 3 channels; {described(array)}"
+                f"{key} of {self.place} must have the shape {shapes} with 1 or 3 channels; {describe(array)}"
             )
         return np.ascontiguousarray(array)
 
     def labels(self, split: str, array: np.ndarray, count: int) -> np.ndarray:
         if array.dtype.kind not in "iu" or array.shape != (count,):
             raise Refusal(
-                f"{split}_y of {self.place} must be {count} class numbers, one an image; {described(array)}"
+                f"{split}_y of {self.place} must be {count} class numbers, one an image; {describe(array)}"
             )
         wrong = np.flatnonzero((array < 0) | (array >= len(self.classes)))
         if len(wrong):
@@ -131,9 +131,9 @@ class Arrays:
         """How many images each split has."""
         return {split: len(self.load(f"{split}_y")[f"{split}_y"]) for split in ("train", "test")}
 
-    def origin(self) -> str:
+    def location(self) -> str:
         return str(self.place)
 
 
-def described(array: Any) -> str:
+def describe(array: Any) -> str:
     return f"it has the shape {array.shape} and the type {array.dtype}."

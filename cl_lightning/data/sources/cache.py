@@ -87,7 +87,7 @@ class Images:
         """(classes,) Training images of each class."""
         return torch.tensor([len(self.train.by_class.get(c, ())) for c in range(len(self.classes))])
 
-    def only(self, classes: Sequence[int]) -> Images:
+    def subset(self, classes: Sequence[int]) -> Images:
         """Some of the classes, numbered by their place in the list. Pixels are shared, not copied."""
         if list(classes) == list(range(len(self.classes))):
             return self
@@ -103,14 +103,14 @@ class Images:
             digest=digest,
         )
 
-    def number(self, name: str | int) -> int:
+    def class_index(self, name: str | int) -> int:
         """The number of a class by its name; of a stand-in, by the name of the class in its place in the
         source asked for."""
         names = self.substitute.classes if self.substitute and self.substitute.classes else self.classes
-        number = names.index(name) if name in names else name
-        if isinstance(number, int) and 0 <= number < len(self.classes):
-            return number
-        if number != name:
+        index = names.index(name) if name in names else name
+        if isinstance(index, int) and 0 <= index < len(self.classes):
+            return index
+        if index != name:
             raise Refusal(
                 f"{self.source} stands in for {self.name} with {len(self.classes)} classes: there is none "
                 f"for {name!r}."
@@ -131,7 +131,7 @@ class Substitute:
 
 def open_images(name: str, source: Source, cache: str | Path) -> Images:
     """The images of ``source``, decoded now if they never were."""
-    folder = entry(name, source, cache)
+    folder = cache_folder(name, source, cache)
     if not is_complete(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
@@ -148,7 +148,7 @@ def open_images(name: str, source: Source, cache: str | Path) -> Images:
     return Images(name, tuple(meta["classes"]), pools["train"], pools["test"], meta["digest"])
 
 
-def entry(name: str, source: Source, cache: str | Path) -> Path:
+def cache_folder(name: str, source: Source, cache: str | Path) -> Path:
     """The folder in which the decoded images of ``source`` lie, or will."""
     identity = json.dumps(identity_of(source), sort_keys=True)
     return Path(cache).expanduser() / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
@@ -159,7 +159,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def shape_in(folder: Path) -> tuple[int, ...]:
-    """Of the images of an entry: (channels, height, width)."""
+    """The shape (channels, height, width) of the images in a folder of the cache."""
     return np.load(folder / "train_x.npy", mmap_mode="r").shape[1:]
 
 
@@ -169,9 +169,9 @@ def identity_of(source: Source) -> dict:
 
 
 def read(folder: Path) -> tuple[dict, dict[str, torch.Tensor]]:
-    """Map the files of an entry. A file that is as old and as long as when it was written is taken as it is;
-    of any other every byte is compared: damage done by a program is noticed, and opening 200 MB takes
-    milliseconds. ``damage`` compares all bytes."""
+    """Map the files of a folder of the cache into memory. Files whose size and time are unchanged are
+    trusted; others are compared byte by byte: damage done by a program is noticed, and opening 200 MB takes
+    milliseconds. ``damage`` compares all bytes of all files."""
     meta, arrays = json.loads((folder / "meta.json").read_text()), {}
     for key in ARRAYS:
         array = np.load(folder / f"{key}.npy", mmap_mode="c")  # "c": writes stay private
@@ -190,7 +190,7 @@ def stamp(file: Path) -> list[int]:
 
 
 def damage(folder: Path) -> str | None:
-    """What is wrong with an entry of the cache, every byte compared; None where nothing is."""
+    """What is wrong with a folder of the cache, every byte compared; None where nothing is."""
     try:
         meta = json.loads((folder / "meta.json").read_text())
         arrays = {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in ARRAYS}

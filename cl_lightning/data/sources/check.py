@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from cl_lightning.data.sources.cache import SPLITS, Images, damage, entry, is_complete, open_images
+from cl_lightning.data.sources.cache import SPLITS, Images, cache_folder, damage, is_complete, open_images
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Findings:
 
 def check_source(name: str, source: Any, cache: str | Path) -> Findings:
     """Open a source, decoding it where it never was, and look at everything."""
-    folder = entry(name, source, cache)
+    folder = cache_folder(name, source, cache)
     broken = damage(folder) if is_complete(folder) else None
     if broken:
         return Findings([f"{folder} is damaged: {broken}. Delete it, and it is made again."], [])
@@ -31,7 +31,7 @@ def check_source(name: str, source: Any, cache: str | Path) -> Findings:
         (wrong if expected_exactly(source) else notes).extend(
             other_count(source, split, len(getattr(images, split).y))
         )
-    return Findings(wrong, [*notes, copies(images)])
+    return Findings(wrong, [*notes, duplicates(images)])
 
 
 def summary(images: Images) -> str:
@@ -40,18 +40,21 @@ def summary(images: Images) -> str:
     spread = ", ".join(
         f"{int(counts[split].min())} to {int(counts[split].max())} {split}" for split in SPLITS
     )
-    return f"{totals} images of {len(images.classes)} classes, {'x'.join(map(str, images.shape))}; a class has {spread}"
+    shape = "x".join(map(str, images.shape))
+    return f"{totals} images of {len(images.classes)} classes, {shape}; a class has {spread}"
 
 
 def wrong_labels(images: Images) -> Iterator[str]:
     for split in SPLITS:
         labels = getattr(images, split).y
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(images.classes):
-            yield f"{split} labels go from {int(labels.min())} to {int(labels.max())}, but there are classes 0 to {len(images.classes) - 1}"
+            first, last, classes = int(labels.min()), int(labels.max()), len(images.classes)
+            yield f"{split} labels go from {first} to {last}, but there are classes 0 to {classes - 1}"
             continue
         missing = (labels.bincount(minlength=len(images.classes)) == 0).nonzero()[:, 0].tolist()
         if missing:
-            yield f"no {split} images of {', '.join(images.classes[number] for number in missing[:5])}{', ...' * (len(missing) > 5)}"
+            names = ", ".join(images.classes[number] for number in missing[:5])
+            yield f"no {split} images of {names}{', ...' * (len(missing) > 5)}"
 
 
 def expected_exactly(source: Any) -> bool:
@@ -66,11 +69,12 @@ def other_count(source: Any, split: str, count: int) -> Iterator[str]:
         yield f"{count} {split} images; a set of this name should have {expected}"
 
 
-def copies(images: Images) -> str:
-    """Exact copies, told as a number: many sets have some."""
+def duplicates(images: Images) -> str:
+    """How many images are exact copies of others: many sets have some."""
     train, test = (
         [blake2b(image.data, digest_size=16).digest() for image in pool.x.numpy()]
         for pool in (images.train, images.test)
     )
     known = set(train)
-    return f"{sum(image in known for image in test)} test images are also in train, {len(train) - len(known)} train images are copies"
+    both, twice = sum(image in known for image in test), len(train) - len(known)
+    return f"{both} test images are also in train, {twice} train images are copies"

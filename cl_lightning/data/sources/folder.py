@@ -114,7 +114,7 @@ class ImageFolder:
         """How many images each split has."""
         return {split: len(self.files(split)) for split in SPLITS}
 
-    def origin(self) -> str:
+    def location(self) -> str:
         return str(self.place)
 
 

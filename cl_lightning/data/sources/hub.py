@@ -26,7 +26,7 @@ class ParquetImages:
     imported only to decode.
 
     The folder may hold parquet files or a folder a class (see ``ImageFolder``). ``image`` and ``label`` are
-    columns, or lists of which the first present one is taken. ``config`` is the Hub's name for one of several
+    columns, or lists of which the first present one is used. ``config`` is the Hub's name for one of several
     variants. ``splits`` names the Hub's splits that make up train and test. ``counts``, ``licence``,
     ``citation`` and ``tried`` are for ``python -m cl_lightning.data``.
     """
@@ -229,7 +229,7 @@ class ParquetImages:
     def is_here(self) -> bool:
         return self.local is not None or self.class_folders is not None
 
-    def origin(self) -> str:
+    def location(self) -> str:
         if self.is_here():
             return str(self.place)
         return (

@@ -10,9 +10,10 @@ from cl_lightning.errors import Refusal, nearest
 
 
 class Sources(Mapping[str, Images]):
-    """By name; ``substitute`` names a source that another stands in for: openly, in every result.
+    """The data sets of a configuration by name. ``substitute`` names sources in whose place another is used;
+    every result says so.
 
-    Where the stand-in has more classes than the source it replaces, its best represented ones are taken, in
+    Where the stand-in has more classes than the source it replaces, those with the most images are used, in
     their own order.
     """
 
@@ -22,11 +23,8 @@ class Sources(Mapping[str, Images]):
         make: Callable[[str], Images],
         substitute: Mapping[str, str],
     ) -> None:
-        self.known, self.make, self.substitute = (
-            known,
-            make,
-            substitute,
-        )  # known: names and, where they can be told, classes
+        # ``known``: names, with the classes where these are known before the source is opened.
+        self.known, self.make, self.substitute = known, make, substitute
         self._open: dict[str, Images] = {}
         for name, other in substitute.items():
             if name not in known:
@@ -52,11 +50,12 @@ class Sources(Mapping[str, Images]):
         return self._open[name]
 
     def stand_in(self, images: Images, name: str, other: str) -> Images:
-        asked = self.known.get(name) or ()
-        if asked and len(images.classes) > len(asked):
+        original_classes = self.known.get(name) or ()
+        if original_classes and len(images.classes) > len(original_classes):
             counts = images.counts().tolist()
-            images = images.only(sorted(sorted(range(len(counts)), key=lambda c: -counts[c])[: len(asked)]))
-        return replace(images, name=name, substitute=Substitute(other, asked))
+            largest = sorted(range(len(counts)), key=lambda c: -counts[c])
+            images = images.subset(sorted(largest[: len(original_classes)]))
+        return replace(images, name=name, substitute=Substitute(other, original_classes))
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self.known, **self.substitute})

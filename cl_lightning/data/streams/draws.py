@@ -24,7 +24,7 @@ class Draw:
     train: torch.Tensor
     val: torch.Tensor
     test: torch.Tensor
-    asked: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
+    requested: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,10 @@ class Sizes:
     n_val: int
     n_test: int | None
     balanced: bool = False  # as many of each class
-    on_shortage: Shortage = "error"  # shrink: take what there is, and say so in the results
+    on_shortage: Shortage = "error"  # shrink: use what there is, and say so in the results
     held_out: int | None = (
-        # Images a class that only validation draws from, the same for all tasks and seeds; None: no such pool.
+        # Images a class that only validation draws from, the same for all tasks and seeds; None: no such
+        # pool.
         None
     )
     test_per_class: int | None = None  # at most so many, where n_test is None
@@ -64,15 +65,15 @@ class Sizes:
         if self.balanced:
             return self.by_class(images, classes, key)
         shrink = self.on_shortage == "shrink"
-        asked: dict[str, int] = {}
+        requested: dict[str, int] = {}
         train, test = of_classes(images.train, classes), of_classes(images.test, classes)
         n_train, n_val, n_test = self.n_train, self.n_val, self.n_test
         if shrink and n_train is not None and n_train + n_val > len(train):
-            asked |= {"n_train": n_train, "n_val": n_val}
+            requested |= {"n_train": n_train, "n_val": n_val}
             n_val = n_val * len(train) // (n_train + n_val)
             n_train = len(train) - n_val
         if shrink and n_test is not None and n_test > len(test):
-            asked["n_test"], n_test = n_test, len(test)
+            requested["n_test"], n_test = n_test, len(test)
         wanted = n_val + (n_train if n_train is not None else 1)
         if wanted > len(train):
             raise Refusal(
@@ -97,7 +98,7 @@ class Sizes:
                 f"stream.n_test={n_test} must lie between 1 and the {len(test)} examples there are (null: "
                 "all)."
             )
-        return Draw(shuffled[n_val:][:n_train], shuffled[:n_val], drawn, asked)
+        return Draw(shuffled[n_val:][:n_train], shuffled[:n_val], drawn, requested)
 
     def by_class(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
         totals = {"n_train": self.n_train, "n_val": self.n_val, "n_test": self.n_test}
@@ -126,14 +127,14 @@ class Sizes:
                 order = torch.randperm(len(rows), generator=rng(*key(name.removeprefix("n_")), c))
                 parts[name].append(rows[order[:wanted].sort().values])
         drawn = {name: torch.cat(rows) for name, rows in parts.items()}
-        asked = {
+        requested = {
             name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total
         }
-        return Draw(drawn["n_train"], drawn["n_val"], drawn["n_test"], asked)
+        return Draw(drawn["n_train"], drawn["n_val"], drawn["n_test"], requested)
 
     def tested(self, there: int) -> int:
-        """How many of a class's test images a task gets that asks for no number of them: the share of what
-        may be taken, at least one."""
+        """How many test images of a class a task gets where the stream gives no number: ``test_share`` of
+        those that may be used, at least one."""
         most = there if self.test_per_class is None else min(self.test_per_class, there)
         return most if self.test_share is None else max(1, round(self.test_share * most))
 

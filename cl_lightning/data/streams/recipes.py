@@ -112,7 +112,7 @@ def rotated(
         return f"rotation by {turn(index):.2f} degrees"
 
     def source_pixels(index: int) -> torch.Tensor:
-        return turned(shape_of(show, images), turn(index))
+        return rotation(shape_of(show, images), turn(index))
 
     sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
     return transformed(
@@ -120,7 +120,7 @@ def rotated(
     )
 
 
-def turned(shape: tuple[int, int, int], degrees: float) -> torch.Tensor:
+def rotation(shape: tuple[int, int, int], degrees: float) -> torch.Tensor:
     """Where each pixel of a turned image comes from, over all channels; -1 where from outside."""
     channels, height, width = shape
     numbers = Image.fromarray(np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width))
@@ -166,7 +166,7 @@ def transformed(
     def a_task(index: int) -> Recipe:
         drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
         train, val = (drawn.train, drawn.val) if fixed is None else (fixed[index], drawn.val[:0])
-        outputs, pixels = torch.tensor(owned[index]), source_pixels(index)
+        labels, pixels = torch.tensor(owned[index]), source_pixels(index)
         permuted = permutes and pixels is not None
         return Recipe(
             name(index),
@@ -174,9 +174,9 @@ def transformed(
             train,
             val,
             drawn.test,
-            outputs,
+            labels,
             pixels,
-            asked=drawn.asked,
+            requested=drawn.requested,
             permuted=permuted,
         )
 
@@ -200,7 +200,7 @@ def split(
     show: Show = PLAIN,
 ) -> Stream:
     """Disjoint groups of classes. In a ``domain`` stream every task has outputs 0, 1, ..."""
-    order = ordered(images, class_order, seed)
+    order = order_classes(images, class_order, seed)
     if tasks * classes_per_task > len(order):
         raise Refusal(
             f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but "
@@ -208,7 +208,7 @@ def split(
             "at hand. Lower stream.tasks or stream.classes_per_task."
         )
     groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
-    return grouped(
+    return split_by_groups(
         "split",
         images,
         seed,
@@ -257,22 +257,22 @@ def two_tasks(
 
     D5-5a to h and D9-1a to c part the classes; in DP10-10 both tasks have all ten, the second (and, unless
     ``first_identity``, as the text of 2018 has it, the first) under a permutation of the pixels. Of sources
-    with more classes the first ten of ``class_order`` are taken: ``frequency`` is the papers' order for
+    with more classes the first ten of ``class_order`` are used: ``frequency`` is the papers' order for
     EMNIST, notMNIST and Fruits-360.
     """
-    order = ordered(images, class_order, seed)[:10]
+    order = order_classes(images, class_order, seed)[:10]
     if len(order) < 10:
         raise Refusal(
             f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose "
             "another stream.source."
         )
     ten, sizes = (
-        images.only(order),
+        images.subset(order),
         Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
     )
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
-        return grouped(
+        return split_by_groups(
             kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show
         )
 
@@ -289,7 +289,7 @@ def two_tasks(
     )
 
 
-def grouped(
+def split_by_groups(
     name: str,
     images: Images,
     seed: int,
@@ -312,8 +312,8 @@ def grouped(
     def a_task(index: int) -> Recipe:
         group = list(groups[index])
         drawn = sizes.draw(images, group, lambda purpose: (seed, "split", tuple(group), purpose))
-        outputs = torch.full((len(images.classes),), -1)
-        outputs[group] = torch.tensor(owned[index])
+        labels = torch.full((len(images.classes),), -1)
+        labels[group] = torch.tensor(owned[index])
         names = tuple(images.classes[c] for c in group)
         return Recipe(
             f"classes {' '.join(names)}",
@@ -321,8 +321,8 @@ def grouped(
             drawn.train,
             drawn.val,
             drawn.test,
-            outputs,
-            asked=drawn.asked,
+            labels,
+            requested=drawn.requested,
         )
 
     return Stream(
@@ -335,8 +335,8 @@ def grouped(
     )
 
 
-def ordered(images: Images, class_order: Order, seed: int) -> list[int]:
-    """Class numbers in the order in which tasks take them: the source's own, by number of training images, by
+def order_classes(images: Images, class_order: Order, seed: int) -> list[int]:
+    """Class numbers in the order in which tasks use them: the source's own, by number of training images, by
     chance, or as given."""
     known = range(len(images.classes))
     if class_order == "native":

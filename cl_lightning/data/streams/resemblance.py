@@ -23,11 +23,11 @@ TASKS, EXAMPLES, STEPS, BATCH, UNITS = 6, 1000, 300, 50, 100  # of the reference
 
 @dataclass(frozen=True)
 class Resemblance:
-    """Of the first task on whose images the reference network is sure of old classes; else of the one nearest
-    to it."""
+    """What was measured on the first task on whose images the reference network is sure of old classes; else
+    on the one nearest to it."""
 
     task: int
-    sure: float  # share of its images with probability >= 0.9 for one class of earlier tasks
+    sure: float  # fraction of its images with probability >= 0.9 for one class of earlier tasks
     entropy: float  # of its predictions, mean over its images, in nats
     # Whether the stream permuted its pixels: other inputs by construction, however sure a network is.
     permuted: bool = False
@@ -41,7 +41,7 @@ def resemblance(stream: Stream) -> Resemblance | None:
     """Finetunes a small network with one output vector through the first tasks; looks at each before training
     on it."""
     with seeded("resemblance", "init"):
-        sizes = (math.prod(stream.shape), UNITS, UNITS, stream.head.outputs)
+        sizes = (math.prod(stream.shape), UNITS, UNITS, stream.head.num_outputs)
         layers = [layer for n, m in pairwise(sizes) for layer in (nn.Linear(n, m), nn.ReLU())]
         network = nn.Sequential(nn.Flatten(), *layers[:-1])
     best = None

@@ -15,7 +15,7 @@ from pydantic import Field
 from cl_lightning.checking import Count, Names, Share, Size, Text, check_arguments
 from cl_lightning.data.sources.cache import Images
 from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty
-from cl_lightning.data.streams.recipes import turned
+from cl_lightning.data.streams.recipes import rotation
 from cl_lightning.data.streams.show import PLAIN, Show
 from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
 from cl_lightning.data.task import Head, HeadMode
@@ -32,7 +32,7 @@ Pair = Annotated[Sequence[Count], Field(min_length=2, max_length=2)]
 
 
 @dataclass(frozen=True)
-class Listed:
+class TaskSpec:
     """One task of a sequence, as it is asked for. Sizes are totals over its classes; None: all there are."""
 
     source: Text
@@ -54,7 +54,7 @@ class Listed:
     def __post_init__(self) -> None:
         if self.like is not None and self.classes != "all":
             raise Refusal(
-                "stream.tasks has `like` and `classes` in one task: it takes the classes of the other. "
+                "stream.tasks has `like` and `classes` in one task: `like` means the classes of the other. "
                 "Leave one out."
             )
         if self.like is None and self.labels != "keep":
@@ -66,9 +66,9 @@ class Listed:
             raise Refusal("stream.tasks has `permute` and `rotate` in one task. Leave one out.")
 
 
-def listed(entry: Mapping[str, Any], index: int) -> Listed:
-    check_arguments(Listed, entry, f"stream.tasks[{index}]", ["asked_by"])
-    return Listed(**entry, asked_by=f"stream.tasks[{index}].{{}}")
+def parse_task(task_spec: Mapping[str, Any], index: int) -> TaskSpec:
+    check_arguments(TaskSpec, task_spec, f"stream.tasks[{index}]", ["asked_by"])
+    return TaskSpec(**task_spec, asked_by=f"stream.tasks[{index}].{{}}")
 
 
 @recipe
@@ -92,13 +92,13 @@ def sequence(
     seed (as in the CTrL benchmark, Veniat et al. 2021); of sources that it does not name each task takes its
     own.
     """
-    entries = [listed(entry, index) for index, entry in enumerate(tasks)]
+    entries = [parse_task(task_spec, index) for index, task_spec in enumerate(tasks)]
     sizes = Sizes(
         None, n_val, None, balanced, on_shortage, test_per_class=test_per_class, test_share=test_share
     )
     for one in entries:  # what cannot be drawn is said before the first task is learned
         replace(sizes, n_test=one.n_test, asked_by=one.asked_by)
-    return of_listed(
+    return stream_of_specs(
         "sequence", sources, seed, len(entries), entries.__getitem__, head, sizes, held_out or {}, show
     )
 
@@ -129,13 +129,13 @@ def long(
     other sizes, but the same tasks else.
     """
 
-    def entry(index: int) -> Listed:
+    def task_spec(index: int) -> TaskSpec:
         draws = rng(seed, "long", index, "entry")
         name = names[int(torch.randint(len(names), (), generator=draws))]
         share = shares[sum(index >= tasks * k // len(shares) for k in range(1, len(shares)))]
         is_large = torch.rand((), generator=draws).item() < share
         n_train, n_val = map(min, large, at_most.get(name, large)) if is_large else small
-        return Listed(
+        return TaskSpec(
             name,
             classes_per_task,
             n_train=n_train,
@@ -144,15 +144,15 @@ def long(
         )
 
     sizes = Sizes(None, 0, None, True, on_shortage, test_per_class=test_per_class, test_share=test_share)
-    return of_listed("long", sources, seed, tasks, entry, head, sizes, held_out or {}, show)
+    return stream_of_specs("long", sources, seed, tasks, task_spec, head, sizes, held_out or {}, show)
 
 
-def of_listed(
+def stream_of_specs(
     kind: str,
     sources: Mapping[str, Images],
     seed: int,
     tasks: int,
-    entry: Callable[[int], Listed],
+    task_spec: Callable[[int], TaskSpec],
     head: HeadMode,
     sizes: Sizes,
     held_out: Mapping[str, int],
@@ -164,10 +164,10 @@ def of_listed(
     @lru_cache(RECIPES_KEPT)
     def classes_of(index: int) -> list[int]:
         """Class numbers in the order of their labels."""
-        one = entry(index)
+        one = task_spec(index)
         if one.like is None:
-            return chosen(sources[one.source], one.classes, rng(seed, kind, index, "classes"))
-        if not 0 <= one.like < index or entry(one.like).source != one.source:
+            return choose_classes(sources[one.source], one.classes, rng(seed, kind, index, "classes"))
+        if not 0 <= one.like < index or task_spec(one.like).source != one.source:
             raise Refusal(
                 f"stream.tasks[{index}].like={one.like} must be the number of an earlier task of "
                 f"{one.source}, from 0."
@@ -179,8 +179,8 @@ def of_listed(
             return another_order(order, rng(seed, kind, index, "labels"))
         return order
 
-    shape = shape_of(show, sources[entry(0).source])
-    for other in {entry(index).source for index in range(tasks)} if show.shape is None else ():
+    shape = shape_of(show, sources[task_spec(0).source])
+    for other in {task_spec(index).source for index in range(tasks)} if show.shape is None else ():
         if sources[other].shape != shape:
             raise Refusal(
                 f"Images of {other} are {sources[other].shape}, those of the first task {shape}. Set "
@@ -198,7 +198,7 @@ def of_listed(
 
     @lru_cache(RECIPES_KEPT)
     def a_task(index: int) -> Recipe:
-        one, order = entry(index), classes_of(index)
+        one, order = task_spec(index), classes_of(index)
         images = sources[one.source]
         none_empty(images, order)
         n_val = sizes.n_val if one.n_val is None else one.n_val
@@ -211,8 +211,8 @@ def of_listed(
             asked_by=one.asked_by,
         )
         drawn = own.draw(images, order, lambda purpose: (seed, kind, index, purpose))
-        outputs = torch.full((len(images.classes),), -1)
-        outputs[order] = torch.tensor(owned[index])
+        labels = torch.full((len(images.classes),), -1)
+        labels[order] = torch.tensor(owned[index])
         pixels = None
         if one.colour is not None and shape[0] != 3:
             raise Refusal(
@@ -222,7 +222,7 @@ def of_listed(
         if one.permute:
             pixels = torch.randperm(math.prod(shape), generator=rng(seed, kind, index, "permutation"))
         elif one.rotate:
-            pixels = turned(shape, one.rotate)
+            pixels = rotation(shape, one.rotate)
         names, colour = tuple(images.classes[c] for c in order), background(one.colour, seed)
         name = f"{one.source} {' '.join(names)}"
         return Recipe(
@@ -231,15 +231,15 @@ def of_listed(
             drawn.train,
             drawn.val,
             drawn.test,
-            outputs,
+            labels,
             pixels,
             images,
             colour,
-            drawn.asked,
+            drawn.requested,
             one.permute,
         )
 
-    used = tuple(dict.fromkeys(entry(index).source for index in range(tasks)))
+    used = tuple(dict.fromkeys(task_spec(index).source for index in range(tasks)))
     return Stream(
         kind,
         tuple(sources[name] for name in used),
@@ -258,7 +258,9 @@ def another_order(order: list[int], generator: torch.Generator) -> list[int]:
     return new
 
 
-def chosen(images: Images, classes: int | str | Sequence[str | int], generator: torch.Generator) -> list[int]:
+def choose_classes(
+    images: Images, classes: int | str | Sequence[str | int], generator: torch.Generator
+) -> list[int]:
     """Class numbers: all in their own order, so many in random order, or those named."""
     known = len(images.classes)
     if classes == "all":
@@ -269,7 +271,7 @@ def chosen(images: Images, classes: int | str | Sequence[str | int], generator: 
                 f"A task asks for {classes} classes of {images.name}, which has {known}. Ask for fewer."
             )
         return torch.randperm(known, generator=generator)[:classes].tolist()
-    numbers = [images.number(each) for each in classes]
+    numbers = [images.class_index(each) for each in classes]
     if not numbers or len(set(numbers)) < len(numbers):
         raise Refusal(
             f"stream.tasks.classes={list(classes)} must name at least one class of {images.name}, and none "

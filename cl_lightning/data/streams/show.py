@@ -13,7 +13,7 @@ from cl_lightning.checking import Count, Fulfils, Size
 from cl_lightning.errors import Refusal
 
 ROUNDING = 1e-3  # grey levels by which arithmetic may fall short of a whole one
-FLAT = 1e-3  # a channel that deviates less than this is taken for constant, and not blown up
+FLAT = 1e-3  # a channel that deviates less than this counts as constant, and is not divided by its deviation
 
 Fit = Literal["scale", "pad"]
 IMAGE = "[channels, height, width] with 1 or 3 channels"
@@ -71,7 +71,7 @@ class Show:
 PLAIN = Show()
 
 
-def formed(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tensor:
+def resize(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tensor:
     """Bytes (n, channels, height, width) in another shape: scaled or padded, grey in three channels, colours
     as their luminance."""
     channels, height, width = shape
@@ -101,7 +101,7 @@ def formed(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tens
     return x.expand(-1, channels, -1, -1) if x.shape[1] != channels else x
 
 
-def recoloured(x: torch.Tensor, colour: Sequence[int]) -> torch.Tensor:
+def recolour(x: torch.Tensor, colour: Sequence[int]) -> torch.Tensor:
     """Images with values in [0, 1] on a background of ``colour`` (0 to 255 a channel): black becomes the
     colour, white stays white."""
     return x + (1 - x) * (torch.tensor(colour, dtype=x.dtype) / 255)[:, None, None]

@@ -14,7 +14,7 @@ import torch
 
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.sources.cache import Images, Pool
-from cl_lightning.data.streams.show import PLAIN, Show, formed, recoloured, statistics
+from cl_lightning.data.streams.show import PLAIN, Show, recolour, resize, statistics
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.protocol import not_for_learners
 from cl_lightning.randomness import rng
@@ -25,6 +25,7 @@ FILES = ("permutations", "angles", "order")  # arguments that may name files
 LATER = (
     "test_share",
 )  # arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay
+AS_PRINTED = {"label_of_class": "outputs", "requested": "asked"}  # fields as fingerprints have them
 RECIPES_KEPT = 32  # recipes are made again when needed: a long stream holds few
 
 P = ParamSpec("P")
@@ -40,13 +41,13 @@ class Recipe:
     train: torch.Tensor
     val: torch.Tensor
     test: torch.Tensor
-    outputs: torch.Tensor  # (source classes,): the output number of each, -1 where it is not in the task
+    label_of_class: torch.Tensor  # (source classes,) the output of each, -1 where it is not in the task
     pixels: torch.Tensor | None = (
         None  # of all channels, flattened: which pixel of the source comes here; -1: none, black
     )
     images: Images | None = None  # None: the stream's first source
     colour: tuple[int, int, int] | None = None  # of the background
-    asked: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
+    requested: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
     permuted: bool = False  # whether ``pixels`` are the task's own permutation, and not, say, a rotation
 
 
@@ -97,7 +98,7 @@ class Stream:
         val = self.split(index, self.images(recipe).train, recipe.val, lease, self.show.val_copies)
         return val if len(val) else None
 
-    def closed(self, index: int) -> Task:
+    def task_without_data(self, index: int) -> Task:
         """A task without examples: what is left of it when its data are closed."""
         nothing = Split(
             torch.empty(0, *self.shape), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
@@ -112,31 +113,31 @@ class Stream:
         return self.split(index, self.images(recipe).test, recipe.test)
 
     def split(
-        self, index: int, pool: Pool, rows: torch.Tensor, lease: Lease | None = None, copies: int = 0
+        self, index: int, pool: Pool, rows: torch.Tensor, lease: Lease | None = None, augmentations: int = 0
     ) -> Split:
         """Examples of a task, each image followed by its augmented copies if there are to be any."""
         recipe = self.recipe(index)
-        x, y = self.plain(recipe, pool.x.index_select(0, rows)), recipe.outputs[pool.y[rows]]
+        x, y = self.render(recipe, pool.x.index_select(0, rows)), recipe.label_of_class[pool.y[rows]]
         if self.show.normalise and rows is recipe.train:
             self._statistics[index] = statistics(x)
         x = self.normalised(index, x)
-        if copies and len(x):
+        if augmentations and len(x):
             made = [
                 self.show.augmented(x, self.black(index)[None], rng(self.seed, self.name, index, "copy", i))
-                for i in range(copies)
+                for i in range(augmentations)
             ]
-            x, y = torch.stack([x, *made], 1).flatten(0, 1), y.repeat_interleave(copies + 1)
+            x, y = torch.stack([x, *made], 1).flatten(0, 1), y.repeat_interleave(augmentations + 1)
         return Split(x, y, torch.full((len(y),), index), lease)
 
-    def plain(self, recipe: Recipe, x: torch.Tensor) -> torch.Tensor:
+    def render(self, recipe: Recipe, x: torch.Tensor) -> torch.Tensor:
         """Bytes of the source as the task's images, in ``show.values``, but not normalised."""
-        x = formed(x, self.shape, self.show.fit).float().div_(255)
+        x = resize(x, self.shape, self.show.fit).float().div_(255)
         if recipe.pixels is not None:
             flat = x.flatten(1)[:, recipe.pixels.clamp(min=0)]
             flat[:, recipe.pixels < 0] = 0
             x = flat.reshape(x.shape)
         if recipe.colour is not None:
-            x = recoloured(x, recipe.colour)
+            x = recolour(x, recipe.colour)
         low, high = self.show.values
         return x if (low, high) == (0, 1) else x.mul_(high - low).add_(low)
 
@@ -152,7 +153,7 @@ class Stream:
         if index not in self._statistics:
             recipe = self.recipe(index)
             self._statistics[index] = statistics(
-                self.plain(recipe, self.images(recipe).train.x[recipe.train])
+                self.render(recipe, self.images(recipe).train.x[recipe.train])
             )
         return self._statistics[index]
 
@@ -170,11 +171,8 @@ class Stream:
         Of a stream that was not made by a function with ``@recipe``, a hash of every drawn row, label and
         permutation.
         """
-        digest = hashlib.sha256(
-            repr(
-                (DRAWS, [told_images(images) for images in self.sources], self.head, self.show, self.made_of)
-            ).encode()
-        )
+        sources = [identity_of_images(images) for images in self.sources]
+        digest = hashlib.sha256(repr((DRAWS, sources, self.head, self.show, self.made_of)).encode())
         for each in () if self.made_of else map(self.recipe, range(len(self))):
             write_drawn(digest, each)
         return digest.hexdigest()[:16]
@@ -185,10 +183,10 @@ class Stream:
         recipe, head = self.recipe(index), self.head
         shared = (
             DRAWS,
-            told_images(self.images(recipe)),
+            identity_of_images(self.images(recipe)),
             self.show,
             head.mode,
-            head.outputs,
+            head.num_outputs,
             list(head.owned[index]),
         )
         digest = hashlib.sha256(repr(shared).encode())
@@ -197,9 +195,9 @@ class Stream:
 
     def describe(self) -> list[dict]:
         """What each task is made of, for the results."""
-        return [self.described(self.recipe(index), own) for index, own in enumerate(self.head.owned)]
+        return [self.describe_task(self.recipe(index), own) for index, own in enumerate(self.head.owned)]
 
-    def described(self, recipe: Recipe, own: Sequence[int]) -> dict:
+    def describe_task(self, recipe: Recipe, own: Sequence[int]) -> dict:
         images = self.images(recipe)
         return {
             "name": recipe.name,
@@ -209,7 +207,7 @@ class Stream:
             "n_train": len(recipe.train),
             "n_val": len(recipe.val),
             "n_test": len(recipe.test),
-            **({"asked": recipe.asked} if recipe.asked else {}),
+            **({"asked": recipe.requested} if recipe.requested else {}),
             "head": {"mode": self.head.mode, "outputs": list(own)},
         }
 
@@ -222,31 +220,35 @@ def shape_of(show: Show, images: Images) -> tuple[int, int, int]:
 def write_drawn(digest: Any, recipe: Recipe) -> None:
     """Add what was drawn for a task to a hash."""
     for key, value in ((f.name, getattr(recipe, f.name)) for f in fields(recipe) if f.name != "permuted"):
-        digest.update(f"{key} {value.digest if isinstance(value, Images) else value}".encode())
+        digest.update(
+            f"{AS_PRINTED.get(key, key)} {value.digest if isinstance(value, Images) else value}".encode()
+        )
         if isinstance(value, torch.Tensor):
             digest.update(value.contiguous().numpy().data)
 
 
-def told_images(images: Images) -> tuple:
+def identity_of_images(images: Images) -> tuple:
     return images.digest, images.name, images.classes, images.substitute
 
 
 def recipe(make: Callable[P, Stream]) -> Callable[P, Stream]:
-    """For functions that make streams: the stream remembers function and arguments, so that it can be told
-    from others at once."""
+    """A decorator for functions that make streams: the stream remembers the function and its arguments, so
+    that its fingerprint needs no drawing."""
 
     @wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> Stream:
         bound = inspect.signature(make).bind(*args, **kwargs)
         bound.apply_defaults()
         unused = ("images", "sources", "show", *(name for name in LATER if bound.arguments.get(name) is None))
-        plain = {name: told(name, value) for name, value in bound.arguments.items() if name not in unused}
-        return replace(make(*args, **kwargs), made_of=(make.__qualname__, plain))
+        arguments = {
+            name: fingerprinted(name, value) for name, value in bound.arguments.items() if name not in unused
+        }
+        return replace(make(*args, **kwargs), made_of=(make.__qualname__, arguments))
 
     return made
 
 
-def told(name: str, value: Any) -> Any:
+def fingerprinted(name: str, value: Any) -> Any:
     """An argument as part of a fingerprint: a file by its content."""
     if name in FILES and isinstance(value, str) and Path(value).expanduser().is_file():
         return hashlib.sha256(Path(value).expanduser().read_bytes()).hexdigest()

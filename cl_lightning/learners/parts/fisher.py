@@ -84,7 +84,7 @@ def add_squares(
             if layer.bias is not None:
                 squares[layer.bias] = d2.sum(0)
         for t, p in zip(total, parameters):
-            if p in squares:  # layers of other tasks have no share
+            if p in squares:  # layers of other tasks had no part in the loss
                 t += squares[p]
         return
     for row, w in zip(picked, weight):
@@ -99,7 +99,7 @@ def linear_calls(network: nn.Module) -> Iterator[dict[nn.Linear, tuple[Tensor, T
     trained, too, or one is called twice, or not with rows."""
     calls: dict[nn.Linear, tuple[Tensor, Tensor]] = {}
     layers = [m for m in network.modules() if type(m) is nn.Linear]
-    plain = {p for layer in layers for p in layer.parameters()} == set(trained(network))
+    only_linear = {p for layer in layers for p in layer.parameters()} == set(trained(network))
     seen: list[nn.Linear] = []
 
     def note(layer: nn.Module, inputs: tuple, out: Tensor) -> None:
@@ -113,5 +113,5 @@ def linear_calls(network: nn.Module) -> Iterator[dict[nn.Linear, tuple[Tensor, T
     finally:
         for handle in handles:
             handle.remove()
-    if not plain or len(seen) != len(calls) or any(a.dim() != 2 for a, _ in calls.values()):
+    if not only_linear or len(seen) != len(calls) or any(a.dim() != 2 for a, _ in calls.values()):
         calls.clear()

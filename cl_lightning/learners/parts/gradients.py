@@ -14,7 +14,7 @@ def trained(network: nn.Module) -> list[nn.Parameter]:
 
 
 def gradient(parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Tensor:
-    """(n,) all ``.grad`` in a row; 0 where a parameter has no share in the loss."""
+    """(n,) all ``.grad`` in a row; 0 where the loss does not depend on a parameter."""
     return flat([p.grad for p in parameters], parameters, out)
 
 
@@ -33,8 +33,8 @@ def flat(
 
 
 def set_gradient(parameters: Sequence[nn.Parameter], z: Tensor) -> None:
-    """Who had no share in the loss, and gets none by ``z``, is left without a gradient: neither stepped nor
-    decayed."""
+    """Write ``z`` into ``.grad``. A parameter on which the loss did not depend, and to which ``z`` gives
+    nothing, is left without a gradient: it is neither stepped nor decayed."""
     for p, part in zip(parameters, z.split([p.numel() for p in parameters])):
         if p.grad is not None or part.any().cpu():
             p.grad = part.view_as(p)

@@ -33,8 +33,8 @@ def last_of_each_task(
 
 
 def reservoir(memory: dict[str, Any], task: Task, size: int, generator: torch.Generator) -> None:
-    """Of all examples so far each with the same probability (Vitter 1985): the n-th enters with probability
-    size / n, in a slot drawn."""
+    """A reservoir that holds each example so far with the same probability (Vitter 1985): the n-th enters
+    with probability size / n, in a slot drawn."""
     if not memory:
         memory.update(
             {

@@ -166,6 +166,7 @@ class Letters(Drawn):
 
 
 FACES = (
-    *FONTS, "DejaVuSans-BoldOblique", "DejaVuSansMono-Bold", "DejaVuSerif-Bold", "DejaVuSerif-BoldItalic", "STIXGeneralBol",
+    *FONTS, "DejaVuSans-BoldOblique", "DejaVuSansMono-Bold", "DejaVuSerif-Bold", "DejaVuSerif-BoldItalic",
+    "STIXGeneralBol",
     "STIXGeneralItalic", "cmb10",
 )  # fmt: skip

@@ -249,7 +249,8 @@ NOTHING = torch.full((FIELD, FIELD), 1.0)  # far from any shape
 # Glyphs of fonts
 
 FONTS = (
-    "DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSerif", "DejaVuSerif-Italic",
+    "DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSerif",
+    "DejaVuSerif-Italic",
     "STIXGeneral", "STIXGeneralBolIta", "cmr10", "cmss10", "cmtt10", "cmti10",
 )  # fmt: skip
 

@@ -45,7 +45,8 @@ class Fruits(Drawn):
 
     kind = "fruits"
     classes = (
-        "Cherry 2", "Cherry Rainier", "Peach 2", "Strawberry Wedge", "Tomato 1", "Apple Braeburn", "Apple Granny Smith", "Banana",
+        "Cherry 2", "Cherry Rainier", "Peach 2", "Strawberry Wedge", "Tomato 1", "Apple Braeburn",
+        "Apple Granny Smith", "Banana",
         "Lemon", "Pear Williams",
     )  # fmt: skip
     chunk = 100
@@ -94,7 +95,8 @@ def above_noise(draws: Draws) -> torch.Tensor:
 
 # hue, how far the blush moves it, how strong the specks are
 SKINS = torch.tensor([
-    [0.97, 0.03, 0.0], [0.05, -0.07, 0.0], [0.07, -0.06, 0.2], [0.98, 0.02, 1.0], [0.0, 0.03, 0.0], [0.03, 0.08, 0.4], [0.23, 0.03, 0.4],
+    [0.97, 0.03, 0.0], [0.05, -0.07, 0.0], [0.07, -0.06, 0.2], [0.98, 0.02, 1.0], [0.0, 0.03, 0.0],
+    [0.03, 0.08, 0.4], [0.23, 0.03, 0.4],
     [0.15, 0.02, 0.0], [0.15, 0.02, 0.5], [0.17, 0.05, 0.4],
 ])  # fmt: skip
 

@@ -105,7 +105,8 @@ def pose(draws: Draws, turn: float, smallest: float, largest: float, shift: floa
 
 
 HUES = torch.tensor([
-    [0.58, 0.6], [0.1, 0.0], [0.5, 0.85], [0.85, 0.1], [0.3, 0.08], [0.95, 0.15], [0.4, 0.3], [0.22, 0.05], [0.65, 0.75], [0.02, 0.5],
+    [0.58, 0.6], [0.1, 0.0], [0.5, 0.85], [0.85, 0.1], [0.3, 0.08], [0.95, 0.15], [0.4, 0.3],
+    [0.22, 0.05], [0.65, 0.75], [0.02, 0.5],
 ])  # of the surroundings and of the body of each of the ten classes, on a circle of length 1  # fmt: skip
 
 

@@ -91,8 +91,10 @@ class HeadlineScript(Drawn):
 
     kind = "headline-script"
     classes = (
-        "ka", "kha", "ga", "gha", "kna", "cha", "chha", "ja", "jha", "yna", "taamatar", "thaa", "daa", "dhaa", "adna", "tabala",
-        "tha", "da", "dha", "na", "pa", "pha", "ba", "bha", "ma", "yaw", "ra", "la", "waw", "motosaw", "petchiryakha",
+        "ka", "kha", "ga", "gha", "kna", "cha", "chha", "ja", "jha", "yna", "taamatar", "thaa", "daa",
+        "dhaa", "adna", "tabala",
+        "tha", "da", "dha", "na", "pa", "pha", "ba", "bha", "ma", "yaw", "ra",
+        "la", "waw", "motosaw", "petchiryakha",
         "patalosaw", "ha", "chhya", "tra", "gya", *"0123456789",
     )  # fmt: skip
     chunk = 2000

@@ -71,7 +71,8 @@ def wheels(*centres: float, y: float = 0.42, radius: float = 0.17) -> torch.Tens
 def automobile(height: float) -> Layers:
     cabin = polygon((-0.5, 0), (-0.32, -0.3 - height), (0.2, -0.3 - height), (0.42, 0))
     windows = union(polygon((-0.4, -0.03), (-0.27, -0.23 - height), (-0.08, -0.23 - height), (-0.08, -0.03)),
-                    polygon((0.0, -0.03), (0.0, -0.23 - height), (0.15, -0.23 - height), (0.31, -0.03)))  # fmt: skip
+                    polygon((0.0, -0.03), (0.0, -0.23 - height), (0.15, -0.23 - height),
+                            (0.31, -0.03)))  # fmt: skip
     return union(cabin, box(-0.82, 0, 0.82, 0.36) - 0.04), wheels(-0.48, 0.48), windows
 
 

@@ -90,7 +90,7 @@ def smooth(t: torch.Tensor) -> torch.Tensor:
 
 
 def wave(x: torch.Tensor) -> torch.Tensor:
-    """From 0 to 1 and back, once a unit."""
+    """A wave from 0 to 1 and back, once a unit."""
     return 0.5 - 0.5 * torch.cos(2 * math.pi * x)
 
 

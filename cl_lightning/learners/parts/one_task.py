@@ -1,0 +1,27 @@
+"""Networks whose outputs are those of one task alone."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from cl_lightning.data.task import Head
+from cl_lightning.learners.base import Learner
+
+
+def own_network(learner: Learner, task: int, num_outputs: int) -> Any:
+    """A new network with outputs for one task alone, whatever the stream's head and ``backbone.heads``
+    are."""
+    shared = {"heads": "shared"} if "heads" in inspect.signature(learner.build).parameters else {}
+    return learner.fresh(task, head=Head("domain", num_outputs, (tuple(range(num_outputs)),)), **shared)
+
+
+def widened(narrow: torch.Tensor, head: Head, task: int) -> torch.Tensor:
+    """A task's own logits among those of the whole stream: -inf for all others."""
+    if (own := head.owned[task]) == tuple(range(head.num_outputs)):
+        return narrow
+    return narrow.new_full((len(narrow), head.num_outputs), -torch.inf).index_copy(
+        1, torch.tensor(own, device=narrow.device), narrow
+    )
