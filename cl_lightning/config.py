@@ -82,7 +82,8 @@ def check_config(cfg: DictConfig) -> None:
         )
     if "stream" in settings["selection"]:
         raise Refusal(
-            "selection=stream_level learns whole streams, one a point of an outer grid: that is a sweep, and this is a single run.\n"
+            "selection=stream_level learns whole streams, one a point of an outer grid: that is a sweep, "
+            "and this is a single run.\n"
             "Start it from the command line, without another sweeper and without selection as a swept key; "
             "or use selection=task_level."
         )

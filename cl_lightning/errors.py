@@ -13,8 +13,8 @@ class Refusal(Exception):
 
 
 class Diverged(Refusal):
-    """All candidates of a task were dropped, because their weights were no numbers any more: a result, and not tried again unless
-    that is asked for."""
+    """All candidates of a task were dropped, because their weights were no numbers any more: a result, and
+    not tried again unless that is asked for."""
 
 
 SHOWN = 30  # names that a message can list

@@ -1,4 +1,5 @@
-"""What a search over whole streams leaves: a table of its points, a file that makes the winner again, a record in the winner's run."""
+"""What a search over whole streams leaves: a table of its points, a file that makes the winner again, a
+record in the winner's run."""
 
 from __future__ import annotations
 
@@ -70,10 +71,13 @@ def write_best(
             OmegaConf.update(values, key.lstrip("+"), yaml.safe_load(value), force_add=True)
     head = [
         "# @package _global_",
-        "# Chosen by selection=stream_level: the best mean validation accuracy over all tasks at the end of the stream",
-        f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; stream {run['stream']['fingerprint']}; "
+        "# Chosen by selection=stream_level: the best mean validation accuracy over all tasks at the end of "
+        "the stream",
+        f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; stream "
+        f"{run['stream']['fingerprint']}; "
         f"program {run['version']['package']} ({run['version']['source_hash']}); sweep {folder.name}",
-        f"# python -m cl_lightning --config-dir {folder.name} +best={name}{''.join(f' {each!r}' for each in rest)}",
+        f"# python -m cl_lightning --config-dir {folder.name} "
+        f"+best={name}{''.join(f' {each!r}' for each in rest)}",
     ]
     plain: Any = OmegaConf.to_container(values)
     body = yaml.safe_dump({"defaults": [*choices, "_self_"], **dict(plain)}, sort_keys=False)

@@ -64,7 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
 def print_groups(
     groups: Sequence[Group], more: Sequence[str] = (), as_markdown: bool = False, by_validation: bool = False
 ) -> None:
-    """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best first."""
+    """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best
+    first."""
     groups = in_order(groups)
     if by_validation:
         groups = sorted(groups, key=lambda group: -fmean(group.values.get("validation", [-1.0])))

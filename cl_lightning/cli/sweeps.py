@@ -111,7 +111,8 @@ def end_processes() -> None:
 
 @contextmanager
 def watched(folder: Path, overrides: Sequence[Sequence[str]], first: int) -> Iterator[None]:
-    """While jobs run, whatever runs them: a line for each that ends, and on a terminal where the others are."""
+    """While jobs run, whatever runs them: a line for each that ends, and on a terminal where the others
+    are."""
     over = Event()
     watch = Watch(folder, overrides, first)
     thread = Thread(target=watch.run, args=(over,), daemon=True)
@@ -212,7 +213,8 @@ def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], 
 
 
 def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
-    """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at the end."""
+    """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at
+    the end."""
     from cl_lightning.cli.choice import show_choices, write_best, write_choice
 
     loader = sweeper.hydra_context.config_loader
@@ -271,7 +273,8 @@ def points_for(cfg: DictConfig) -> list[Point]:
     points = outer_points(grid) if grid else []
     if not points:
         raise Refusal(
-            f"selection=stream_level has no outer grid for learner {learner_name(cfg)}: the experiment names none. "
+            f"selection=stream_level has no outer grid for learner {learner_name(cfg)}: the experiment "
+            "names none. "
             "Give one, as in 'selection.stream={learner.strength:[1,10,100]}', or use selection=task_level."
         )
     return points

@@ -22,8 +22,9 @@ from tests.commands import run
 
 # Two tasks whose pixels are permuted: learning the second well forgets the first.
 FORGETS = (
-    "learner=ewc", "stream=permuted", "stream.tasks=2", "stream.n_train=600", "stream.n_val=300", "stream.n_test=300", "trainer.max_epochs=5",
-    "data.sources.mnist.train=4000", "data.sources.mnist.test=600", "figures=false", "progress=false", "logger=none", "backbone.sizes=[64]",
+    "learner=ewc", "stream=permuted", "stream.tasks=2", "stream.n_train=600", "stream.n_val=300",
+    "stream.n_test=300", "trainer.max_epochs=5", "data.sources.mnist.train=4000", "data.sources.mnist.test=600",
+    "figures=false", "progress=false", "logger=none", "backbone.sizes=[64]",
     "~selection.grid.weight_decay", "selection.grid.lr=[0.01]",
 )  # fmt: skip
 SEARCH = ("selection=stream_level", "selection.stream={learner.strength:[0,30,100000]}")
@@ -34,7 +35,8 @@ def sweep_of(outputs: Path) -> Path:
     return path
 
 
-# ---- the choice ----------------------------------------------------------------------------------------------
+# ---- the choice
+# ----------------------------------------------------------------------------------------------
 
 
 def jobs(scores: dict[tuple[int, int], float | None], others: tuple[str, ...] = ()) -> list[Scored]:
@@ -76,13 +78,15 @@ def test_an_outer_grid_that_is_none_is_refused(grid: object) -> None:
         outer_points(grid)
 
 
-# ---- through the command line --------------------------------------------------------------------------------
+# ---- through the command line
+# --------------------------------------------------------------------------------
 
 
 def test_the_end_of_the_stream_chooses_and_not_what_each_task_had_when_learned(
     tmp_path: Path, capsys
 ) -> None:
-    """The paper's claim in small: by each task's own validation data no penalty at all is best, and it forgets."""
+    """The paper's claim in small: by each task's own validation data no penalty at all is best, and it
+    forgets."""
     assert main([*FORGETS, *SEARCH, f"outputs={tmp_path}"]) == 0
     sweep = json.loads(sweep_of(tmp_path).read_text())
     runs = [
@@ -142,7 +146,8 @@ def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
 
 
 def test_tied_values_and_seeds_together(tmp_path: Path) -> None:
-    tied = "selection.stream=[{learner.strength:0,trainer.max_epochs:1},{learner.strength:30,trainer.max_epochs:5}]"
+    points = "{learner.strength:0,trainer.max_epochs:1},{learner.strength:30,trainer.max_epochs:5}"
+    tied = f"selection.stream=[{points}]"
     together = "selection.over_seeds=true"
     assert main([*FORGETS, "selection=stream_level", tied, together, "seed=0,1", f"outputs={tmp_path}"]) == 0
     sweep = json.loads(sweep_of(tmp_path).read_text())
