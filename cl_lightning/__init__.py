@@ -7,3 +7,12 @@ import os
 os.environ.setdefault("MKL_CBWR", "AVX2,STRICT")
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """``run`` and ``load``, without torch for those who do not ask for them."""
+    if name in ("run", "load"):
+        from cl_lightning import notebook
+
+        return getattr(notebook, name)
+    raise AttributeError(f"module 'cl_lightning' has no attribute {name!r}")

@@ -29,6 +29,7 @@ ORDER = [
     ["build"],
     ["resume", "reference"],
     ["experiment"],
+    ["notebook"],
     ["cli", "__main__", "data/__main__", "report/__main__"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

@@ -351,9 +351,7 @@ class Results(TypedDict):
     selected: Annotated[list[Selected], Field(description="The winner of every phase of training.")]
     chosen: Annotated[
         Chosen | None,
-        Field(
-            description="Where a search over whole streams (selection=stream_level) chose this run: from what."
-        ),
+        Field(description="From what a search over whole streams (selection=stream_level) chose this run."),
     ]
     notes: Annotated[
         list[dict[str, Any]],

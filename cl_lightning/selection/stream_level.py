@@ -24,8 +24,8 @@ def outer_points(grid: Any) -> list[Point]:
 
     >>> outer_points({"learner": {"strength": [1, 10]}, "trainer.lr": [0.1]})
     [{'learner.strength': 1, 'trainer.lr': 0.1}, {'learner.strength': 10, 'trainer.lr': 0.1}]
-    >>> outer_points([{"learner.strength": 1, "trainer.lr": 0.1}, {"learner": {"strength": 9}, "trainer.lr": 1}])
-    [{'learner.strength': 1, 'trainer.lr': 0.1}, {'learner.strength': 9, 'trainer.lr': 1}]
+    >>> outer_points([{"learner.strength": 1, "seed": 2}, {"learner": {"strength": 9}, "seed": 3}])
+    [{'learner.strength': 1, 'seed': 2}, {'learner.strength': 9, 'seed': 3}]
     """
     if isinstance(grid, Mapping):
         dimensions = dict(dotted(grid))

@@ -23,8 +23,8 @@ from tests.commands import run
 # Two tasks whose pixels are permuted: learning the second well forgets the first.
 FORGETS = (
     "learner=ewc", "stream=permuted", "stream.tasks=2", "stream.n_train=600", "stream.n_val=300",
-    "stream.n_test=300", "trainer.max_epochs=5", "data.sources.mnist.train=4000", "data.sources.mnist.test=600",
-    "figures=false", "progress=false", "logger=none", "backbone.sizes=[64]",
+    "stream.n_test=300", "trainer.max_epochs=5", "data.sources.mnist.train=4000",
+    "data.sources.mnist.test=600", "figures=false", "progress=false", "logger=none", "backbone.sizes=[64]",
     "~selection.grid.weight_decay", "selection.grid.lr=[0.01]",
 )  # fmt: skip
 SEARCH = ("selection=stream_level", "selection.stream={learner.strength:[0,30,100000]}")

@@ -1,0 +1,134 @@
+"""Runs from Python: make one, look at it as frames, and predict with its learner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from cl_lightning import experiment
+from cl_lightning.build import build_learner, build_stream
+from cl_lightning.config import compose_config
+from cl_lightning.errors import Refusal
+from cl_lightning.identity import run_folder
+from cl_lightning.metrics.accuracy_matrix import predicted
+from cl_lightning.report.results import Results, results_of
+from cl_lightning.resume import restore
+from cl_lightning.store.folder import learned_tasks, open_store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cl_lightning.data.streams.stream import Stream
+    from cl_lightning.learners.base import Learner
+
+
+class Run:
+    """A run in its folder, finished or not."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        found = open_store(self.folder)
+        if found is None:
+            raise Refusal(
+                f"{folder} holds no run. Give the folder of a run: the one that has run.json in it."
+            )
+        self.store, self.start = found
+
+    @property
+    def results(self) -> Results:
+        """All that ``results.json`` says, or will say."""
+        return results_of(self.store, self.start)
+
+    @property
+    def accuracy(self) -> pd.DataFrame:
+        """Test accuracy on each task (columns) after so many tasks (rows)."""
+        import pandas as pd
+
+        return (
+            pd.DataFrame(self.results["accuracy_matrix"], dtype=float)
+            .rename_axis("learned")
+            .rename_axis("task", axis=1)
+        )
+
+    @property
+    def metrics(self) -> pd.Series:
+        import pandas as pd
+
+        return pd.Series(dict(self.results["metrics"]), dtype=float)
+
+    @property
+    def costs(self) -> pd.DataFrame:
+        """A row a task: bytes held, operations, examples, seconds by part."""
+        import pandas as pd
+
+        return pd.json_normalize([dict(cost) for cost in self.results["costs"]]).set_index("task")
+
+    @property
+    def candidates(self) -> pd.DataFrame:
+        """A row for each candidate of each phase, and whether it was chosen."""
+        import pandas as pd
+
+        rows = [
+            {"task": phase["task"], "where": phase["where"], "phase": phase["phase"], **one,
+             "chosen": one["candidate"] == phase["candidate"]}
+            for phase in self.results["selected"] for one in phase["compared"]
+        ]  # fmt: skip
+        return pd.json_normalize(rows)
+
+    @property
+    def config(self) -> DictConfig:
+        """The configuration that the run was last started with."""
+        return DictConfig(OmegaConf.load(self.folder / "config.yaml"))
+
+    def stream(self) -> Stream:
+        """Its tasks, with their images."""
+        return build_stream(self.config)
+
+    def learner(self, after: int | None = None) -> Learner:
+        """The learner after so many tasks (None: after the last that is learned)."""
+        learned = learned_tasks(self.store) if after is None else after
+        learner = build_learner(self.config, self.stream())
+        if not 0 <= learned <= len(self.start.stream.tasks):
+            raise Refusal(
+                f"after={after} is no number of tasks of this stream: it has {len(self.start.stream.tasks)}."
+            )
+        if learned and self.store.saved(f"tasks/{learned - 1:03d}") is None:
+            raise Refusal(
+                f"{self.folder} has no learner after {learned} tasks: it has not learned so many, or kept "
+                "only the "
+                "newest (checkpoints=last)."
+            )
+        restore(learner, self.store, learned)
+        return learner.eval()
+
+    def predict(self, x: torch.Tensor, task: int, after: int | None = None) -> torch.Tensor:
+        """Output numbers (n,) for images of a task, as the evaluator takes them: the learner is told the task
+        only if it declared so, and outputs of other tasks are masked where the stream's head says so."""
+        learner = self.learner(after)
+        with torch.no_grad():
+            logits = learner(x, task if learner.needs.task_id_at_test else None)
+        if learner.head.masks_test:
+            logits = learner.head.mask(logits, torch.full((len(x),), task))
+        return predicted(logits)
+
+    def __repr__(self) -> str:
+        start = self.start
+        return f"Run({str(self.folder)!r}): {start.learner} on {start.stream.name}, seed {start.seed}"
+
+
+def run(*overrides: str) -> Run:
+    """Make the run of a command line, or find it: ``run("learner=ewc", "stream=permuted", "seed=1")``."""
+    cfg = compose_config(*overrides)
+    experiment.run(cfg, list(overrides))
+    return Run(run_folder(cfg, build_stream(cfg)))
+
+
+def load(folder: str | Path) -> Run:
+    """A run that was made before: ``load("outputs/quickstart/ewc/1234abcd-s0")``."""
+    return Run(folder)
+
+
+__all__ = ["Run", "load", "run"]

@@ -1,0 +1,63 @@
+"""Runs from Python: made, loaded, looked at, predicted with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cl_lightning
+from cl_lightning import load, run
+from cl_lightning.errors import Refusal
+from tests.commands import SMALL
+from tests.commands import run as run_command
+from tests.dying import killed
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory):
+    return run(*SMALL, f"outputs={tmp_path_factory.mktemp('made')}", "selection.grid.lr=[0.01,0.001]")
+
+
+def test_frames_say_what_results_say(made) -> None:
+    results = made.results
+    assert made.accuracy.to_numpy().tolist() == results["accuracy_matrix"]
+    assert made.metrics["average_accuracy"] == results["metrics"]["average_accuracy"]
+    assert made.costs["flops"].tolist() == [cost["flops"] for cost in results["costs"]]
+    assert made.costs["seconds.train"].min() > 0
+    assert len(made.candidates) == 3 * 6
+    chosen = made.candidates[made.candidates["chosen"]]
+    assert chosen["candidate"].tolist() == [phase["candidate"] for phase in results["selected"]]
+    assert "finetune on split_mnist, seed 0" in repr(made)
+
+
+def test_a_learner_from_a_folder_predicts_what_was_measured(made) -> None:
+    again = load(made.folder)
+    for after in (1, 3, None):
+        row = made.results["accuracy_matrix"][3 if after is None else after]
+        for task in range(3):
+            test = again.stream().test(task)
+            right = (again.predict(test.x, task, after) == test.y).double().mean().item()
+            assert right == pytest.approx(row[task])
+
+
+def test_an_unfinished_run_is_loaded_as_far_as_it_is(tmp_path: Path) -> None:
+    killed("test:3", lambda: run_command(tmp_path))
+    cut = load(next(tmp_path.glob("*/*/*")))
+    assert cut.accuracy.isna().sum().tolist() == [2, 2, 2]
+    assert cut.learner(after=2) is not None
+    with pytest.raises(Refusal, match="has no learner after 3 tasks"):
+        cut.learner(after=3)
+    with pytest.raises(Refusal, match="is no number of tasks"):
+        cut.learner(after=4)
+    with pytest.raises(Refusal, match="holds no run"):
+        load(tmp_path)
+
+
+def test_the_package_itself_imports_nothing_that_takes_time() -> None:
+    code = "import cl_lightning as c, sys as s; assert 'torch' not in s.modules; c.run; assert 'torch' in s.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'walk'"):
+        cl_lightning.walk  # noqa: B018
