@@ -427,7 +427,7 @@ def test_seeds_share_a_fingerprint_and_not_a_folder() -> None:
         (["stream.n_val=0"], "no validation data"),
         (["stream.source=cifar11"], "not among data.sources"),
         (["stream.n_train=100000"], "only"),
-        (["selection.grid.strength=[1]"], "tunes no 'strength'"),
+        (["selection.grid.strength=[1]"], "has no 'strength' in its grid"),
         (["trainer.batch_size=0"], "at least 1"),
         (["backbone.heads=per_task", "stream.head=single"], "per_task"),
         (["learner.start=warm", "learner=independent"], "start=warm"),

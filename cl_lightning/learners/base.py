@@ -123,7 +123,6 @@ class Learner(pl.LightningModule):
     grid_keys: tuple[str, ...] = ()
     # True: predictions for a task never change once it is learned; checked at the end, and saves time.
     frozen_predictions = False
-    tunes: tuple[str, ...] = ()
     automatic_optimization = False
 
     # What tests/test_contract.py asks of a learner that lies in conf/learner.
@@ -231,7 +230,6 @@ class Learner(pl.LightningModule):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.tunes = cls.grid_keys  # as selection/grid.py still calls it
         refuse_two_in_one(cls)
         for name in FINAL:
             if getattr(cls, name) is not getattr(Learner, name):

@@ -200,8 +200,26 @@ def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif isinstance(value, Mapping) and value:
             flat |= settings_of(value, f"{path}.")
         elif key != "seed":
-            flat[path] = value
+            flat[path] = now_called(value) if key == "_target_" else value
     return flat
+
+
+MOVED = {  # modules of classes that results of older versions name
+    "cl_lightning.data.synthetic": "cl_lightning.data.sources.synthetic",
+    "cl_lightning.data.hub": "cl_lightning.data.sources",
+    "cl_lightning.data.folder": "cl_lightning.data.sources",
+    "cl_lightning.data.arrays": "cl_lightning.data.sources",
+    "cl_lightning.data.sequence": "cl_lightning.data.streams",
+}
+
+
+def now_called(target: str) -> str:
+    """
+    >>> now_called("cl_lightning.data.hub.ParquetImages"), now_called("mine.Network")
+    ('cl_lightning.data.sources.ParquetImages', 'mine.Network')
+    """
+    module, _, name = target.rpartition(".")
+    return f"{MOVED.get(module, module)}.{name}"
 
 
 def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +229,9 @@ def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
     stand_ins = [f"{other} for {name}" for name, other in sorted((data.get("substitute") or {}).items())]
     flat: dict[str, Any] = {"data": ", ".join(["synthetic" if drawn else "real", *stand_ins])}
     for name, source in sources.items():
-        flat |= {f"data.sources.{name}.{key}": value for key, value in source.items() if key not in REMARKS}
+        kept = {key: value for key, value in source.items() if key not in REMARKS}
+        kept["_target_"] = now_called(kept["_target_"])
+        flat |= {f"data.sources.{name}.{key}": value for key, value in kept.items()}
     return flat
 
 

@@ -105,11 +105,12 @@ def dimension(name: str, given: Any) -> list[Any]:
 def check_grid(grid: Mapping[str, Any], learner: type[Learner]) -> None:
     """Refuse names that nothing would read, and values that the trainer's or learner's key of that name
     cannot have."""
-    known = (*OPTIMIZER_KEYS, *learner.tunes)
+    known = (*OPTIMIZER_KEYS, *learner.grid_keys)
     for name, given in grid.items():
         if name not in known:
             raise Refusal(
-                f"selection.grid.{name}: {learner.__name__} tunes no {name!r}. It knows {', '.join(known)}."
+                f"selection.grid.{name}: {learner.__name__} has no {name!r} in its grid. "
+                f"It knows {', '.join(known)}."
             )
         for value in dimension(name, given):
             check_value(
