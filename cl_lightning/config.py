@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -30,6 +30,8 @@ class Data:
 @dataclass(frozen=True)
 class Selection:
     grid: Mapping[str, Any]
+    stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next
+    over_seeds: bool = False
     default: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -80,7 +82,8 @@ def check_config(cfg: DictConfig) -> None:
         )
     if "stream" in settings["selection"]:
         raise Refusal(
-            "selection=stream_level learns whole streams, one a point of an outer grid: that is a sweep, and this is a single run.\n"
+            "selection=stream_level learns whole streams, one a point of an outer grid: that is a sweep, "
+            "and this is a single run.\n"
             "Start it from the command line, without another sweeper and without selection as a swept key; "
             "or use selection=task_level."
         )

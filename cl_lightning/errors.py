@@ -13,8 +13,11 @@ class Refusal(Exception):
 
 
 class Diverged(Refusal):
-    """All candidates of a task were dropped, because their weights were no numbers any more: a result, and not tried again unless
-    that is asked for."""
+    """All candidates of a task were dropped, because their weights were no numbers any more: a result, and
+    not tried again unless that is asked for."""
+
+
+SHOWN = 30  # names that a message can list
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -24,13 +27,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    return (
-        f" Did you mean {' or '.join(close)}?"
-        if close
-        else f" Choose one of {', '.join(known)}."
-        if known
-        else ""
-    )
+    choices = f" Choose one of {', '.join(known)}." if 0 < len(known) <= SHOWN else ""
+    return f" Did you mean {' or '.join(close)}?" if close else choices
 
 
 DISK = {

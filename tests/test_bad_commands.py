@@ -126,7 +126,7 @@ def test_as_a_real_process(argument: str, tmp_path: Path) -> None:
         ("~figures", "figures is missing. It must be true or false"),
         ("~trainer.patience", "trainer.patience is missing. It must be a number of at least 1, or null"),
         ("~stream.tasks", "stream.tasks is missing. It must be a whole number of at least 1"),
-        ("resume=maybe", "resume=maybe must be true or false, or anyway"),
+        ("resume=maybe", "resume=maybe must be true or false, or one of anyway, retry"),
         ("grants=3", "grants=3 must be a mapping"),
         ("stream.show=3", "stream.show=3 must be a mapping"),
         ("data.sources.mnist=3", "each value a mapping"),

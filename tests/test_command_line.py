@@ -248,4 +248,4 @@ def test_multirun_may_stand_anywhere(tmp_path: Path) -> None:
     done = command(
         *SMALL, f"outputs={tmp_path}", "--multirun", "seed=0,1", "selection=none", "stream.tasks=1"
     )
-    assert done.stdout.count("Results:") == 2
+    assert "2 of 2 (seed=1) done" in done.stderr

@@ -24,6 +24,7 @@ from cl_lightning import config
 from cl_lightning.build import build_sources, check_targets
 from cl_lightning.cli.data import COMMANDS, configured
 from cl_lightning.cli.report import main as report
+from cl_lightning.cli.sweeps import as_override, points_for
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.learners import Learner
 from cl_lightning.report.results import schema
@@ -96,6 +97,10 @@ def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> No
     for overrides in configurations(arguments):
         searched = [] if extra is None else [f"hydra.searchpath=[file://{extra}]"]
         cfg = config.compose_config(*overrides, *searched)
+        if "stream" in cfg.selection:  # a search over whole streams: its first job
+            values = [f"{key}={as_override(value)}" for key, value in points_for(cfg)[0].items()]
+            kept = [override for override in overrides if not override.startswith("selection")]
+            cfg = config.compose_config(*kept, *searched, "selection=task_level", *values)
         config.check_config(cfg)
         check_targets(cfg)
         sources = {*build_sources(cfg)}  # their names
@@ -109,6 +114,8 @@ def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> No
 
 def is_study(arguments: Sequence[str]) -> bool:
     """Whether an experiment is a sweep of its own."""
+    if "selection=stream_level" in arguments:
+        return True
     named = [word.partition("=")[2] for word in arguments if word.startswith("+experiment=")]
     return any(
         "mode: MULTIRUN" in Path(conf_dir(), "experiment", f"{name}.yaml").read_text()
@@ -165,8 +172,11 @@ def test_a_report_of_the_pages_has_options_and_folders_that_there_are(
     command: Command, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert report(list(command.words[3:])) == 2, "no run is there"  # an unknown option would end the program
-    assert all(Path(word).name in NAMES for word in command.words[3:] if not word.startswith("-"))
+    assert report(list(command.words[3:])) == (0 if "status" in command.words else 2), (
+        "no run is there"
+    )  # an unknown option would end the program
+    words = command.words[4:] if command.words[3:4] == ("status",) else command.words[3:]
+    assert all(Path(word).name in {*NAMES, "outputs"} for word in words if not word.startswith("-"))
 
 
 @every(of("python", "-m", "cl_lightning.data"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import pytest
 from filelock import FileLock
 
 from cl_lightning.cli.command import main
-from tests.commands import SMALL, command
+from cl_lightning.cli.report import main as report
+from tests.commands import SMALL, command, run
+from tests.dying import killed
 from tests.test_resume import hears_ctrl_c
 
 QUICK = (*SMALL, "selection=none", "trainer.optimizer=sgd", "stream.tasks=1", "logger=none")
@@ -72,9 +75,70 @@ def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(
         assert not any("launcher" in argument or "multirun" in argument.lower() for argument in own)
 
 
-def test_a_sweep_in_which_nothing_failed_says_nothing_and_ends_with_0(tmp_path: Path) -> None:
-    done = command(*QUICK, f"outputs={tmp_path}", "--multirun", "trainer.lr=0.1,0.2")
-    assert done.stderr == ""
+def test_a_sweep_says_a_line_a_job_ends_in_a_table_and_with_0(tmp_path: Path) -> None:
+    done = command(*QUICK, f"outputs={tmp_path}", "--multirun", "trainer.lr=0.1,0.2", "seed=0,1")
+    lines = done.stderr.splitlines()
+    assert [re.sub(", .* left", "", line) for line in lines] == [
+        f"job {n} of 4 (trainer.lr={rate} seed={seed}) done"
+        for n, (rate, seed) in enumerate(((r, s) for r in (0.1, 0.2) for s in (0, 1)), start=1)
+    ]
+    assert "learned" not in done.stdout, "a table of each run"
+    heads, *rows = (line.split() for line in done.stdout.splitlines() if line[:1] in "┃│")
+    assert (heads[3], heads[5], heads[7]) == ("lr", "val", "ACC")
+    assert [row[3] for row in rows] == ["0.1", "0.2"], "seeds are aggregated"
+    by_rate: dict[float, list[float]] = {}
+    for path in tmp_path.glob("*/*/*/results.json"):
+        results = json.loads(path.read_text())
+        at_end = results["validation_at_end"]["mean"]
+        by_rate.setdefault(results["config"]["trainer"]["lr"], []).append(at_end)
+    assert [row[5] for row in rows] == [f"{sum(by_rate[rate]) / 2:.3f}" for rate in (0.1, 0.2)]
+    assert report([str(tmp_path), "--validation"]) == 0
+
+
+def test_sweeps_have_folders_of_their_own_and_say_what_came_of_them(tmp_path: Path) -> None:
+    for rates in ("0.1,1e30", "0.2,0.3"):
+        command(*QUICK, f"outputs={tmp_path}", "--multirun", f"trainer.lr={rates}", check=False)
+    sweeps = [json.loads(path.read_text()) for path in tmp_path.glob("*/sweeps/*/sweep.json")]
+    assert len(sweeps) == len(list(tmp_path.glob("*/sweeps/*/multirun.yaml"))) == 2
+    states = {job["overrides"][-1]: job["state"] for sweep in sweeps for job in sweep["jobs"]}
+    assert states == {
+        "trainer.lr=0.1": "done",
+        "trainer.lr=1e+30": "diverged",
+        "trainer.lr=0.2": "done",
+        "trainer.lr=0.3": "done",
+    }
+    (sweep,) = (sweep for sweep in sweeps if sweep["jobs"][-1]["state"] == "diverged")
+    assert [job["validation"] is None for job in sweep["jobs"]] == [False, True]
+
+
+def test_a_run_that_diverged_is_not_tried_again_unless_one_asks(tmp_path: Path, capfd, monkeypatch) -> None:
+    diverging = [*QUICK, f"outputs={tmp_path}", "trainer.lr=1e30"]
+    assert main(diverging) == 2
+    capfd.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("tried again"))
+        assert main(diverging) == 2
+    said = capfd.readouterr().err
+    assert "All candidates of task 0 were dropped" in said
+    assert "resume=retry" in said
+    tried = []
+    monkeypatch.setattr(
+        "cl_lightning.experiment.train", lambda *_: tried.append(1) or (_ for _ in ()).throw(SystemExit(3))
+    )
+    assert main([*diverging, "resume=retry"]) == 3
+    assert tried
+
+
+def test_the_status_of_every_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    main([*QUICK, f"outputs={tmp_path}", "trainer.lr=0.1"])
+    main([*QUICK, f"outputs={tmp_path}", "trainer.lr=1e30"])
+    killed("test:2", lambda: run(tmp_path, "stream.tasks=2"))
+    capsys.readouterr()
+    assert report(["status", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    for state in ("│ done ", "│ diverged after 0 of 1 tasks ", "│ interrupted after 0 of 2 tasks "):
+        assert said.count(state) == 1, said
+    assert "All candidates of task 0 were dropped" in said
 
 
 def test_a_single_run_is_refused_by_its_sentence_alone(tmp_path: Path) -> None:
@@ -86,7 +150,7 @@ def test_a_single_run_is_refused_by_its_sentence_alone(tmp_path: Path) -> None:
 def made_again_alone(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run's own command, without the sweep, finds the very run."""
     monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
-    monkeypatch.setattr("cl_lightning.cli.sweeps.launch", lambda *_, **__: pytest.fail("a sweep"))
+    monkeypatch.setattr("cl_lightning.cli.sweeps.sweep_grid", lambda *_, **__: pytest.fail("a sweep"))
     runs = sorted(outputs.glob("*/*/*/results.json"))
     assert len(runs) == 2
     for path in runs:

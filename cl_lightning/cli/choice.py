@@ -1,4 +1,5 @@
-"""What a search over whole streams leaves: a table of its points, a file that makes the winner again, a record in the winner's run."""
+"""What a search over whole streams leaves: a table of its points, a file that makes the winner again, a
+record in the winner's run."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def write_best(
 ) -> Path:
     """``best/<learner>-s<seed>.yaml``: a choice for ``+best=`` that makes the winner again."""
     job = chosen[0]
-    cfg = loader.load_sweep_config(master, [*job.overrides, "hydra.mode=MULTIRUN"])
+    cfg = loader.load_sweep_config(master, job.overrides)
     assert job.folder is not None
     run = json.loads((Path(job.folder) / "results.json").read_text())
     name = learner_name(cfg) if over_seeds else f"{learner_name(cfg)}-s{choice.seeds[0]}"
@@ -63,14 +64,20 @@ def write_best(
             rest.append(key)
         elif loader.repository.group_exists(key.lstrip("+")):
             choices.append({f"/{key.lstrip('+')}" if key.startswith("+") else f"override /{key}": value})
-        elif key.lstrip("+").partition(".")[0] not in (*LOOKS, *(["seed"] if over_seeds else [])):
+        elif not key.startswith("hydra") and key.lstrip("+").partition(".")[0] not in (
+            *LOOKS,
+            *(["seed"] if over_seeds else []),
+        ):
             OmegaConf.update(values, key.lstrip("+"), yaml.safe_load(value), force_add=True)
     head = [
         "# @package _global_",
-        "# Chosen by selection=stream_level: the best mean validation accuracy over all tasks at the end of the stream",
-        f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; stream {run['stream']['fingerprint']}; "
+        "# Chosen by selection=stream_level: the best mean validation accuracy over all tasks at the end of "
+        "the stream",
+        f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; stream "
+        f"{run['stream']['fingerprint']}; "
         f"program {run['version']['package']} ({run['version']['source_hash']}); sweep {folder.name}",
-        f"# python -m cl_lightning --config-dir {folder.name} +best={name}{''.join(f' {each!r}' for each in rest)}",
+        f"# python -m cl_lightning --config-dir {folder.name} "
+        f"+best={name}{''.join(f' {each!r}' for each in rest)}",
     ]
     plain: Any = OmegaConf.to_container(values)
     body = yaml.safe_dump({"defaults": [*choices, "_self_"], **dict(plain)}, sort_keys=False)

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cl_lightning.errors import Refusal
-from cl_lightning.report.compare import Group, groups_in, markdown, runs_in, table
+from cl_lightning.report.compare import Group, groups_in, in_order, markdown, runs_in, table
 from cl_lightning.report.notes import notes, unfinished
 from cl_lightning.report.results import schema, write_unfinished
 from cl_lightning.store.status import status_of
@@ -64,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
 def print_groups(
     groups: Sequence[Group], more: Sequence[str] = (), as_markdown: bool = False, by_validation: bool = False
 ) -> None:
-    """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best first."""
+    """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best
+    first."""
+    groups = in_order(groups)
     if by_validation:
         groups = sorted(groups, key=lambda group: -fmean(group.values.get("validation", [-1.0])))
     heads, rows = table(groups)

@@ -44,6 +44,10 @@ def from_hydra(error: Exception) -> Exception:
         return Refusal(f"{group or 'config'}={choice} is not there.{nearest(choice, error.options or [])}")
     if isinstance(error, ConfigCompositionException) and words[0].startswith("Could not override"):
         key, known = words[0].split("'")[1], key_paths(OmegaConf.to_container(compose_config()))
+        if key == "best":
+            return Refusal(
+                f"{key} is a choice of a sweep that chose: --config-dir <folder of the sweep> +best=..."
+            )
         if key in known:
             return Refusal(
                 f"{key} has no such key inside. Add it with a plus, as in +stream.held_out.mnist=10."

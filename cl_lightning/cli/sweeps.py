@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from cl_lightning.cli.sentences import sentence
+from cl_lightning.conf_dir import LOOKS
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points
 from cl_lightning.selection.sweep import JOBS, in_a_sweep, read_job
@@ -68,7 +69,7 @@ class WatchedLauncher:
     def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         for number in range(initial_job_idx, initial_job_idx + len(overrides)):
             (self.folder / JOBS / f"{number}.json").unlink(missing_ok=True)  # of an earlier start
-        here = [f"hydra.sweep.dir={as_override(str(self.folder))}", "hydra.mode=MULTIRUN"]
+        here = [f"hydra.sweep.dir={as_override(str(self.folder))}"]
         with watched(self.folder, overrides, initial_job_idx):
             try:
                 ended = self.launcher.launch(
@@ -110,7 +111,8 @@ def end_processes() -> None:
 
 @contextmanager
 def watched(folder: Path, overrides: Sequence[Sequence[str]], first: int) -> Iterator[None]:
-    """While jobs run, whatever runs them: a line for each that ends, and on a terminal where the others are."""
+    """While jobs run, whatever runs them: a line for each that ends, and on a terminal where the others
+    are."""
     over = Event()
     watch = Watch(folder, overrides, first)
     thread = Thread(target=watch.run, args=(over,), daemon=True)
@@ -211,7 +213,8 @@ def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], 
 
 
 def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
-    """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at the end."""
+    """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at
+    the end."""
     from cl_lightning.cli.choice import show_choices, write_best, write_choice
 
     loader = sweeper.hydra_context.config_loader
@@ -223,10 +226,14 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
         points = points_for(cfg)
         grids.append(points)
         base = [override for override in combination if not of_the_search(override)]
-        others = tuple(override for override in base if not override.startswith("seed="))
+        others = tuple(
+            override
+            for override in base
+            if override.lstrip("+~").partition("=")[0].partition(".")[0] not in ("seed", *LOOKS)
+        )
         for number, point in enumerate(points):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
-            jobs.append([*base, "selection=task_level", *values])
+            jobs.append([*base, "selection=task_level", "hydra.mode=MULTIRUN", *values])
             scored.append((others, int(cfg.seed), number))
     sweeper.validate_batch_is_legal(jobs)
     size, returns = sweeper.max_batch_size or len(jobs), []
@@ -266,7 +273,8 @@ def points_for(cfg: DictConfig) -> list[Point]:
     points = outer_points(grid) if grid else []
     if not points:
         raise Refusal(
-            f"selection=stream_level has no outer grid for learner {learner_name(cfg)}: the experiment names none. "
+            f"selection=stream_level has no outer grid for learner {learner_name(cfg)}: the experiment "
+            "names none. "
             "Give one, as in 'selection.stream={learner.strength:[1,10,100]}', or use selection=task_level."
         )
     return points

@@ -232,6 +232,25 @@ def differing(groups: Sequence[Group]) -> list[str]:
     return varied
 
 
+def in_order(groups: Sequence[Group]) -> list[Group]:
+    """By experiment and learner, and then by what was varied: numbers as numbers."""
+    varied = differing(groups)
+
+    def place(group: Group) -> tuple:
+        values = [group.settings.get(key) for key in varied]
+        return (
+            group.experiment,
+            group.learner,
+            [(0, v, "") if is_number(v) else (1, 0, str(v)) for v in values],
+        )
+
+    return sorted(groups, key=place)
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def head_of(key: str) -> str:
     """
     >>> head_of("trainer.lr"), head_of("stream.name"), head_of("backbone._target_")

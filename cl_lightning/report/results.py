@@ -352,7 +352,7 @@ class Results(TypedDict):
     chosen: Annotated[
         Chosen | None,
         Field(
-            description="Where a search over whole streams (selection=stream_level) chose this run: what it chose from."
+            description="Where a search over whole streams (selection=stream_level) chose this run: from what."
         ),
     ]
     notes: Annotated[

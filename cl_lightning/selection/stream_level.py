@@ -1,7 +1,8 @@
-"""Stream-level selection: whole streams are learned, one a point of an outer grid, and the best at the end is chosen.
+"""Stream-level selection: whole streams are learned, one a point of an outer grid, and the best at the end is
+chosen.
 
-Veniat et al. 2021 choose the strength of EWC so: the run with the highest mean validation accuracy over all tasks at the end of
-the stream. Past and future tasks have their part in such a choice; test data have none.
+Veniat et al. 2021 choose the strength of EWC so: the run with the highest mean validation accuracy over all
+tasks at the end of the stream. Past and future tasks have their part in such a choice; test data have none.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ Point = dict[str, Any]  # values by dotted key
 
 
 def outer_points(grid: Any) -> list[Point]:
-    """All points of an outer grid: of a mapping every combination, the last key varying fastest; of a list its points.
+    """All points of an outer grid: of a mapping every combination, the last key varying fastest; of a list
+    its points.
 
     >>> outer_points({"learner": {"strength": [1, 10]}, "trainer.lr": [0.1]})
     [{'learner.strength': 1, 'trainer.lr': 0.1}, {'learner.strength': 10, 'trainer.lr': 0.1}]
-    >>> outer_points([{"learner.strength": 1, "trainer.lr": 0.1}, {"learner": {"strength": 10}, "trainer.lr": 0.01}])
-    [{'learner.strength': 1, 'trainer.lr': 0.1}, {'learner.strength': 10, 'trainer.lr': 0.01}]
+    >>> outer_points([{"learner.strength": 1, "trainer.lr": 0.1}, {"learner": {"strength": 9}, "trainer.lr": 1}])
+    [{'learner.strength': 1, 'trainer.lr': 0.1}, {'learner.strength': 9, 'trainer.lr': 1}]
     """
     if isinstance(grid, Mapping):
         dimensions = dict(dotted(grid))
@@ -40,7 +42,8 @@ def outer_points(grid: Any) -> list[Point]:
     points = [dict(dotted(point)) if isinstance(point, Mapping) else {} for point in grid]
     if not points or not all(points) or any(point.keys() != points[0].keys() for point in points):
         raise Refusal(
-            f"selection.stream={grid} is not a list of points. Each point is a mapping, and all have the same keys: "
+            f"selection.stream={grid} is not a list of points. Each point is a mapping, and all have the "
+            "same keys: "
             "[{learner.strength: 1, trainer.lr: 0.1}, {learner.strength: 10, trainer.lr: 0.01}]."
         )
     return points
@@ -82,8 +85,9 @@ class Choice:
 
 
 def choose(jobs: Sequence[Scored], over_seeds: bool) -> list[Choice]:
-    """The best point of each combination, by seed or by the mean over seeds; of equals the first. None of whose runs reached the
-    end: none. The mean is over all seeds of the sweep: a point that lacks one is not chosen."""
+    """The best point of each combination, by seed or by the mean over seeds; of equals the first. None of
+    whose runs reached the end: none. The mean is over all seeds of the sweep: a point that lacks one is not
+    chosen."""
     choices = []
     for others in dict.fromkeys(job.others for job in jobs):
         own = [job for job in jobs if job.others == others]

@@ -178,7 +178,8 @@ class ReferenceRecord:
 
 @dataclass(frozen=True)
 class ChosenRecord:
-    """That a run was chosen among others, by validation data at the end of the stream: what a search over whole streams leaves."""
+    """That a run was chosen among others, by validation data at the end of the stream: what a search over
+    whole streams leaves."""
 
     points: int  # of the outer grid
     seeds: list[int]  # that chose together

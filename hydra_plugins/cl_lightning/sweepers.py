@@ -1,6 +1,7 @@
 """Sweepers: ``cl_grid``, Hydra's own with an eye on its jobs, and ``cl_stream_level``, which chooses."""
 
-# No "from __future__ import annotations": Hydra loads this file without registering it, and dataclasses look their module up for it.
+# No "from __future__ import annotations": Hydra loads this file without registering it, and dataclasses look
+# their module up for it.
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +42,8 @@ class Grid(BasicSweeper):
 
 
 class StreamLevel(Grid):
-    """Every combination, for each point of the outer grid ``selection.stream``; the best point is chosen by validation data."""
+    """Every combination, for each point of the outer grid ``selection.stream``; the best point is chosen by
+    validation data."""
 
     def sweep(self, arguments: list[str]) -> Any:
         from cl_lightning.cli.sweeps import sweep_streams

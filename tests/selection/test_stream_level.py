@@ -1,0 +1,252 @@
+"""A search over whole streams: what is chosen, by what, and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cl_lightning.cli.command import main
+from cl_lightning.cli.report import main as report
+from cl_lightning.data.streams.stream import Stream
+from cl_lightning.errors import Refusal
+from cl_lightning.selection.stream_level import Choice, Scored, choose, outer_points
+from tests.commands import run
+
+# Two tasks whose pixels are permuted: learning the second well forgets the first.
+FORGETS = (
+    "learner=ewc", "stream=permuted", "stream.tasks=2", "stream.n_train=600", "stream.n_val=300",
+    "stream.n_test=300", "trainer.max_epochs=5", "data.sources.mnist.train=4000", "data.sources.mnist.test=600",
+    "figures=false", "progress=false", "logger=none", "backbone.sizes=[64]",
+    "~selection.grid.weight_decay", "selection.grid.lr=[0.01]",
+)  # fmt: skip
+SEARCH = ("selection=stream_level", "selection.stream={learner.strength:[0,30,100000]}")
+
+
+def sweep_of(outputs: Path) -> Path:
+    (path,) = outputs.glob("*/sweeps/*/sweep.json")
+    return path
+
+
+# ---- the choice
+# ----------------------------------------------------------------------------------------------
+
+
+def jobs(scores: dict[tuple[int, int], float | None], others: tuple[str, ...] = ()) -> list[Scored]:
+    return [Scored(others, seed, number, score) for (seed, number), score in scores.items()]
+
+
+def test_each_seed_chooses_for_itself_and_of_equals_the_first() -> None:
+    found = jobs({(0, 0): 0.5, (0, 1): 0.7, (0, 2): 0.7, (1, 0): 0.9, (1, 1): 0.1, (1, 2): 0.2})
+    assert choose(found, over_seeds=False) == [Choice((), (0,), 1, 0.7), Choice((), (1,), 0, 0.9)]
+
+
+def test_all_seeds_choose_together_by_their_mean() -> None:
+    found = jobs({(0, 0): 0.5, (0, 1): 0.7, (1, 0): 0.9, (1, 1): 0.6})
+    assert choose(found, over_seeds=True) == [Choice((), (0, 1), 0, pytest.approx(0.7))]
+
+
+def test_a_point_that_lacks_a_run_is_not_chosen_and_without_any_run_nothing_is() -> None:
+    assert choose(jobs({(0, 0): None, (0, 1): 0.1}), over_seeds=False) == [Choice((), (0,), 1, 0.1)]
+    assert choose(jobs({(0, 0): 0.9, (0, 1): 0.1, (1, 0): None, (1, 1): 0.2}), over_seeds=True)[0].number == 1
+    assert choose(jobs({(0, 0): None}), over_seeds=False) == []
+
+
+def test_learners_of_one_sweep_choose_each_for_itself() -> None:
+    found = jobs({(0, 0): 0.5, (0, 1): 0.7}, ("learner=a",)) + jobs(
+        {(0, 0): 0.9, (0, 1): 0.1}, ("learner=b",)
+    )
+    assert [(c.others, c.number) for c in choose(found, over_seeds=False)] == [
+        (("learner=a",), 1),
+        (("learner=b",), 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [{"learner.strength": 3}, {"learner.strength": []}, {"x": "1,2"}, [], [{}], [{"a": 1}, {"b": 2}], [3]],
+)
+def test_an_outer_grid_that_is_none_is_refused(grid: object) -> None:
+    with pytest.raises(Refusal, match=r"selection\.stream"):
+        outer_points(grid)
+
+
+# ---- through the command line
+# --------------------------------------------------------------------------------
+
+
+def test_the_end_of_the_stream_chooses_and_not_what_each_task_had_when_learned(
+    tmp_path: Path, capsys
+) -> None:
+    """The paper's claim in small: by each task's own validation data no penalty at all is best, and it
+    forgets."""
+    assert main([*FORGETS, *SEARCH, f"outputs={tmp_path}"]) == 0
+    sweep = json.loads(sweep_of(tmp_path).read_text())
+    runs = [
+        json.loads((sweep_of(tmp_path).parent / job["run"] / "results.json").read_text())
+        for job in sweep["jobs"]
+    ]
+    at_end = [results["validation_at_end"]["mean"] for results in runs]
+    when_learned = [sum(s["val_accuracy"] for s in results["selected"]) / 2 for results in runs]
+    assert at_end.index(max(at_end)) == 1
+    assert when_learned.index(max(when_learned)) == 0, "the example shows nothing"
+    assert [job["validation"] for job in sweep["jobs"]] == at_end
+    assert [(c["number"], c["seeds"], c["score"]) for c in sweep["chosen"]] == [(1, [0], max(at_end))]
+    said = capsys.readouterr().out
+    assert said.count("average accuracy") == 1, "test results of the winner alone"
+    assert "learner.strength=30" in said
+    # ---- what is left
+    winner, *others = runs[1], runs[0], runs[2]
+    assert winner["chosen"]["points"] == 3
+    assert winner["chosen"]["flops"] == sum(
+        cost["flops_executed"] for results in runs for cost in results["costs"]
+    )
+    assert [other["chosen"] for other in others] == [None, None]
+    card = {finding["rule"]: finding for finding in winner["card"]}
+    assert card["causality"]["verdict"] == "violated"
+    assert "past and future" in card["causality"]["evidence"]
+    assert report([str(tmp_path)]) == 0
+    table = capsys.readouterr().out
+    assert table.count("ewc†") == 1
+    assert "† chosen by validation data of whole streams" in table
+
+
+def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
+    tmp_path: Path, capfd, monkeypatch
+) -> None:
+    by_hand = [*FORGETS, f"outputs={tmp_path}", "selection=task_level"]
+    assert main([*by_hand, "learner.strength=30"]) == 0
+    assert main([*FORGETS, *SEARCH, f"outputs={tmp_path}"]) == 0
+    assert len(list(tmp_path.glob("*/ewc/*/results.json"))) == 3, "the run by hand is one of them"
+    folder = sweep_of(tmp_path).parent
+    assert [path.name for path in (folder / "best").iterdir()] == ["ewc-s0.yaml"]
+    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    capfd.readouterr()
+    assert (
+        main(
+            [
+                "--config-dir",
+                str(folder),
+                "+best=ewc-s0",
+                f"outputs={tmp_path}",
+                "~selection.grid.weight_decay",
+            ]
+        )
+        == 0
+    )
+    winner = (folder / json.loads((folder / "sweep.json").read_text())["jobs"][1]["run"]).resolve()
+    assert f"Results: {winner / 'results.json'}" in capfd.readouterr().out
+
+
+def test_tied_values_and_seeds_together(tmp_path: Path) -> None:
+    points = "{learner.strength:0,trainer.max_epochs:1},{learner.strength:30,trainer.max_epochs:5}"
+    tied = f"selection.stream=[{points}]"
+    together = "selection.over_seeds=true"
+    assert main([*FORGETS, "selection=stream_level", tied, together, "seed=0,1", f"outputs={tmp_path}"]) == 0
+    sweep = json.loads(sweep_of(tmp_path).read_text())
+    assert [c["seeds"] for c in sweep["chosen"]] == [[0, 1]]
+    assert len(sweep["jobs"]) == 4
+    own = [job["validation"] for job in sweep["jobs"] if "learner.strength=30" in job["overrides"]]
+    assert sweep["chosen"][0]["score"] == pytest.approx(sum(own) / 2)
+    assert [path.name for path in (sweep_of(tmp_path).parent / "best").iterdir()] == ["ewc.yaml"]
+
+
+def test_garbled_test_labels_change_nothing_of_a_sweep(tmp_path: Path, monkeypatch) -> None:
+    texts = []
+    for name in ("plain", "garbled"):
+        assert main([*FORGETS, *SEARCH, f"outputs={tmp_path / name}"]) == 0
+        texts.append(sweep_of(tmp_path / name).read_text().replace(str(tmp_path / name), ""))
+        original = Stream.test
+
+        def test(self, index, original=original):
+            split = original(self, index)
+            split.y.copy_((split.y + 1) % 10)
+            return split
+
+        monkeypatch.setattr(Stream, "test", test)
+    assert texts[0] == texts[1]
+
+
+def test_a_sweep_without_an_outer_grid_or_with_another_sweeper_is_refused(tmp_path: Path, capfd) -> None:
+    assert main(["learner=finetune", "selection=stream_level", f"outputs={tmp_path}"]) == 2
+    assert "has no outer grid for learner finetune" in capfd.readouterr().err
+    with pytest.raises(Refusal, match="that is a sweep, and this is a single run"):
+        run(tmp_path, "selection=stream_level", "selection.stream={learner.strength:[1]}", "learner=ewc")
+    for plus in ("", "+"):
+        assert main([f"{plus}best=ewc-s0", f"outputs={tmp_path}"]) == 2
+        assert "--config-dir" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_papers_strengths_of_ewc_are_the_outer_grid_of_its_experiments() -> None:
+    from cl_lightning.cli.sweeps import points_for
+    from cl_lightning.config import compose_config
+
+    for stream in ("minus", "plus", "in", "out", "pl", "long"):
+        points = points_for(
+            compose_config(f"+experiment=ctrl_{stream}", "learner=ewc", "selection=stream_level")
+        )
+        assert [point["learner.strength"] for point in points] == [1, 5, 10, 50, 100, 500, 1000, 5000, 10000]
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_again_and_again_comes_to_the_same_end(tmp_path: Path) -> None:
+    draw, end = random.Random(0), {}
+    for name, kills in (("whole", 0), ("killed", 6)):
+        outputs = tmp_path / name
+        command = [
+            sys.executable,
+            "-m",
+            "cl_lightning",
+            *FORGETS,
+            *SEARCH,
+            f"outputs={outputs}",
+            "trainer.checkpoint_minutes=0.001",
+        ]
+        for _ in range(kills):
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(draw.uniform(1.5, 5))
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        subprocess.run(command, check=True, capture_output=True)
+        end[name] = sweep_of(outputs).read_text().replace(str(outputs), "")
+    assert end["whole"] == end["killed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "launcher", [("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"), ("hydra/launcher=submitit_local",)]
+)
+def test_any_launcher_comes_to_the_same_choice_and_tells_a_line_a_job(
+    launcher: tuple[str, ...], tmp_path: Path
+) -> None:
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher[0].partition('=')[2].partition('_')[0]}_launcher")
+    said = {}
+    for name, extra in (("basic", ()), ("other", launcher)):
+        command = [
+            sys.executable,
+            "-m",
+            "cl_lightning",
+            *FORGETS,
+            *SEARCH,
+            f"outputs={tmp_path / name}",
+            *extra,
+        ]
+        said[name] = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    texts = [json.loads(sweep_of(tmp_path / name).read_text()) for name in said]
+    assert texts[0]["chosen"] == texts[1]["chosen"]
+    assert [job["validation"] for job in texts[0]["jobs"]] == [job["validation"] for job in texts[1]["jobs"]]
+    assert said["other"].count(" done") == 3
+
+
+def test_torch_is_not_imported_to_find_the_sweepers() -> None:
+    """Every start of Hydra imports all plugins."""
+    code = "import hydra_plugins.cl_lightning.sweepers, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
