@@ -63,7 +63,7 @@ def test_finished_phases_are_answered_from_the_store_and_not_trained_again(tmp_p
         return original(self, learner, phase, candidates, task, place, first)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Phases, "train_share", counting)
+        patch.setattr(Phases, "train_group", counting)
         with pytest.raises(KeyboardInterrupt):
             learn(make(Interrupted), toys.stream(), folder=tmp_path / "cut")
         resumed = learn(make(), toys.stream(), folder=tmp_path / "cut")
