@@ -106,7 +106,7 @@ def train(
     store, learned = begin_or_resume(cfg, folder, stream, learner, command)
     progress.say(learned, len(stream))
     moments = restore(learner, store, learned)
-    data = StreamDataModule(stream, passes=settings.max_epochs if settings.single_pass else None)
+    data = StreamDataModule(stream, passes=settings.passes)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
 
     def notify(hook: str, *arguments: Any) -> None:

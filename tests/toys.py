@@ -105,7 +105,7 @@ def learn(
     ``tasks`` of the stream."""
     settings, learner.head = settings or training(), s.head
     store, phases = Store(folder or Path(tempfile.mkdtemp()), "toy"), []
-    data = StreamDataModule(s, passes=settings.max_epochs if settings.single_pass else None)
+    data = StreamDataModule(s, passes=settings.passes)
     engine = Phases(data, store, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
     matrix = [evaluator.row(learner, 0)]

@@ -70,6 +70,11 @@ class Training:
     lightning: Mapping[str, Any]
     callbacks: Sequence[Mapping[str, Any]]
 
+    @property
+    def passes(self) -> int | None:
+        """Of a single pass: how often each example may be seen."""
+        return self.max_epochs if self.single_pass else None
+
     def __post_init__(self) -> None:
         for key in OPTIMIZER_KEYS:
             if getattr(self, key) is None:
