@@ -14,7 +14,7 @@ from cl_lightning.engine import scoring, training
 from cl_lightning.engine.phases import Phases
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.report import results
-from cl_lightning.store import files
+from cl_lightning.store import files, whole
 
 # Where it ends: before (False) or after (True) a call.
 POINTS: dict[str, tuple[Any, str, bool]] = {
@@ -22,7 +22,7 @@ POINTS: dict[str, tuple[Any, str, bool]] = {
     "score": (scoring, "score", False),
     "tensors written": (files, "write_tensors", True),  # and not renamed yet
     "before a record": (files, "checksum", False),
-    "after a rename": (files, "sync_folder", False),
+    "after a rename": (whole, "sync_folder", False),
     "record written": (files.Store, "save", True),
     "phase done": (Phases, "recall_or_train", True),
     "task end": (experiment, "witnessed", False),

@@ -381,6 +381,7 @@ def test_the_folder_holds_configuration_records_learners_results_and_curves(tmp_
         "results.json",
         "logs.csv",
         "lock",
+        "status.json",
     }
     assert sorted(p.name for p in (folder / "tasks").iterdir()) == [
         f"00{i}.{kind}" for i in range(3) for kind in ("json", "pt")

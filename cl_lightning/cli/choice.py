@@ -19,9 +19,9 @@ from cl_lightning.identity import learner_name
 from cl_lightning.report.results import write_results
 from cl_lightning.report.tables import metric_table, metrics_in
 from cl_lightning.selection.stream_level import Choice, Point, Scored
-from cl_lightning.store.files import write_whole
 from cl_lightning.store.folder import locked, open_store
 from cl_lightning.store.records import ChosenRecord
+from cl_lightning.store.whole import write_whole
 
 
 def write_choice(searched: Sequence[Job], chosen: Sequence[Job], choice: Choice) -> None:

@@ -296,8 +296,8 @@ def write_sweep(
     choices: Sequence[Choice],
 ) -> None:
     """``sweep.json``: what was swept and what came of it, without clocks and test numbers."""
-    from cl_lightning.store.files import write_whole
     from cl_lightning.store.status import read_status
+    from cl_lightning.store.whole import write_whole
 
     rows = []
     for place, job in enumerate(jobs):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_lightning.loggers.base import RunLogger
-from cl_lightning.store.files import write_whole
+from cl_lightning.store.whole import write_whole
 
 
 class CSVLogger(RunLogger):

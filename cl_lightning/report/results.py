@@ -21,7 +21,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import card_of
 from cl_lightning.metrics.accuracy_matrix import all_metrics
 from cl_lightning.metrics.learning_curve import learning_curve_area
-from cl_lightning.store.files import Store, write_whole
+from cl_lightning.store.files import Store
 from cl_lightning.store.folder import is_writable, open_store, row_key, task_key
 from cl_lightning.store.records import (
     CandidateRecord,
@@ -34,6 +34,7 @@ from cl_lightning.store.records import (
     TaskRecord,
     ValidationRecord,
 )
+from cl_lightning.store.whole import write_whole
 
 SCHEMA = 5
 

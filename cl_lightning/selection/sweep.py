@@ -8,7 +8,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from cl_lightning.store.files import write_whole
+from cl_lightning.store.whole import write_whole
 
 OURS = "hydra_plugins.cl_lightning."
 JOBS = "jobs"  # in a sweep's folder: where each job says which run it is

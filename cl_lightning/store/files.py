@@ -9,8 +9,7 @@ import pickle
 import shutil
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ import torch
 from pydantic import TypeAdapter
 
 from cl_lightning.errors import Refusal
+from cl_lightning.store.whole import write_whole
 
 T = TypeVar("T")
 
@@ -183,30 +183,3 @@ def load_plain(path: Path) -> Any:
             "this program. "
             "Remove the run's folder, or start afresh with resume=false."
         ) from reason
-
-
-@contextmanager
-def write_whole(path: Path) -> Iterator[Path]:
-    """A path to write to that takes its final name when the block ends well: readers see all of a file or
-    none of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    building = path.with_name(path.name + ".building")
-    try:
-        yield building
-        with building.open("rb+") as file:
-            os.fsync(file.fileno())
-        building.replace(path)
-    except BaseException:
-        building.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Write a rename through to the disk, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -14,7 +14,7 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.store.files import write_whole
+from cl_lightning.store.whole import write_whole
 
 State = Literal["running", "done", "interrupted", "diverged", "failed"]
 
