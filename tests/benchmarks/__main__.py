@@ -22,11 +22,11 @@ from unittest.mock import Mock, patch
 import torch
 import torch.nn as nn
 
+from cl_lightning.conf_dir import bf16_if_fast
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Task
 from cl_lightning.engine.phases import InsideCheckpoints, Phases
 from cl_lightning.evaluation.evaluator import Evaluator
-from cl_lightning.identity import bf16_if_fast
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.protocol import Grants
 from cl_lightning.store.files import Store

@@ -40,7 +40,7 @@ def searching(past: int, n_train: int, n_val: int) -> Callable[[], list[float]]:
         trunks = round(past * (1 - SHARED))
         prefix = () if index < trunks else learner.library.paths[index % trunks][:-1]
         fresh = learner.new_modules(index, range(10))
-        learner.library.add(prefix, fresh[len(prefix) :], ways=10)
+        learner.library.add(prefix, fresh[len(prefix) :], num_outputs=10)
     return partial(learner.scores, Task(past, past + 1, "benchmark", tuple("0123456789"), HEAD, train, val))
 
 
