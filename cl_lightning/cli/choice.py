@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import yaml
@@ -108,19 +109,31 @@ def show_choices(
         )
     console = Console(width=None if Console().is_terminal else 160)
     console.print(table)
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}  # results of the winners, by what else was swept
     for choice in choices:
         for job, each in zip(jobs, scored):
-            if (
-                (each.others, each.number) == (choice.others, choice.number)
-                and each.seed in choice.seeds
-                and job.folder
-            ):
-                console.print(
-                    f"Chosen: {' '.join(different(job.overrides, names) or job.overrides)}", highlight=False
-                )
-                console.print(
-                    metric_table(metrics_in(json.loads((Path(job.folder) / "results.json").read_text())))
-                )
+            won = (each.others, each.number) == (choice.others, choice.number) and each.seed in choice.seeds
+            if won and job.folder:
+                results = json.loads((Path(job.folder) / "results.json").read_text())
+                found.setdefault(each.others, []).append(results)
+                name = " ".join(different(job.overrides, names) or job.overrides)
+                console.print(f"Chosen: {name}", highlight=False)
+                console.print(metric_table(metrics_in(results)))
                 console.print(
                     f"Results: {Path(job.folder) / 'results.json'}", highlight=False, soft_wrap=True
                 )
+    for others, runs in found.items():
+        if len(runs) > 1:
+            own = " ".join(different(others, list(found))) + ": " if len(found) > 1 else ""
+            console.print(f"{own}{mean_of(runs)}", highlight=False)
+
+
+def mean_of(runs: Sequence[dict[str, Any]]) -> str:
+    """What the winners of all seeds came to together: the row of a paper's table."""
+    parts = []
+    for name in ("average_accuracy", "backward_transfer"):
+        values = [run["metrics"][name] for run in runs]
+        if None not in values:
+            parts.append(f"{name.replace('_', ' ')} {fmean(values):.4f} ± {stdev(values):.4f}")
+    seeds = ", ".join(str(run["seed"]) for run in runs)
+    return f"As chosen, over seeds {seeds}: {', '.join(parts)}"

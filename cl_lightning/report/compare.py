@@ -35,6 +35,8 @@ COLUMNS = {  # results, and their heads in a table
 
 DAGGER = "†"  # beside what was chosen by whole streams, as in Veniat et al. 2021
 
+OF_THE_CHOSEN = ("search_flops", "search_seconds")  # columns of the seeds alone that were chosen
+
 HARMLESS = (  # settings that do not change what a number means
     "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block",
     "trainer.stack", "trainer.candidates_at_once",
@@ -71,10 +73,7 @@ class Group:
         default_factory=dict
     )  # with the seeds that it ran, where runs tell it
 
-    @property
-    def chosen(self) -> bool:
-        """Whether validation data of whole streams chose it."""
-        return "search_flops" in self.values
+    chosen: tuple[int, ...] = ()  # seeds for which validation data of whole streams chose it
 
     def label(self, column: str) -> str:
         values = self.values.get(column)
@@ -135,13 +134,13 @@ def group_of(runs: Sequence[dict]) -> Group:
     values: dict[str, list[float]] = {}
     for column in COLUMNS:
         known = [value for value in (row[column] for row in rows) if value is not None]
-        if len(known) == len(rows):
+        if len(known) == len(rows) or (known and column in OF_THE_CHOSEN):
             values[column] = known
     one, seeds = runs[0], tuple(sorted(run["seed"] for run in runs))
     images = frozenset(pair for run in runs for pair in run.get("stream", {}).get("images", {}).items())
-    return Group(
-        one["name"], one["learner"], settings_of(one["config"]), seeds, values, images, code_of(runs)
-    )
+    chosen = tuple(sorted(run["seed"] for run in runs if run.get("chosen")))
+    settings = settings_of(one["config"])
+    return Group(one["name"], one["learner"], settings, seeds, values, images, code_of(runs), chosen)
 
 
 def code_of(runs: Sequence[dict]) -> dict[Code, tuple[int, ...]]:
@@ -359,7 +358,7 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for group, of_paper in zip(groups, printed):
         row = [group.experiment] * many + [
-            group.learner + DAGGER * group.chosen,
+            group.learner + DAGGER * bool(group.chosen),
             *(shortened(group.settings.get(key)) for key in varied),
         ]
         for column in measures:

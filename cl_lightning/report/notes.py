@@ -20,12 +20,20 @@ from cl_lightning.report.compare import (
 
 def notes(groups: Sequence[Group]) -> list[str]:
     """Lines on images that are not the named ones, and on code that was not the same."""
-    dagger = (
-        [f"{DAGGER} chosen by validation data of whole streams (selection=stream_level)."]
-        if any(g.chosen for g in groups)
-        else []
-    )
-    return [*dagger, *stand_ins(groups), *withheld(groups), *different_code(groups)]
+    return [*chosen(groups), *stand_ins(groups), *withheld(groups), *different_code(groups)]
+
+
+def chosen(groups: Sequence[Group]) -> list[str]:
+    """What the dagger means, and for which seeds where it is not all."""
+    varied = differing(groups)
+    of_some = [
+        f"{row_name(group, varied)} for seed {seed_list(group.chosen)}"
+        for group in groups
+        if group.chosen and group.chosen != group.seeds
+    ]
+    more = f"; {', '.join(of_some)}" if of_some else ""
+    line = f"{DAGGER} chosen by validation data of whole streams (selection=stream_level){more}."
+    return [line] if any(group.chosen for group in groups) else []
 
 
 def unfinished(runs: Iterable[Mapping[str, Any]]) -> list[str]:
