@@ -288,6 +288,14 @@ def test_resume_false_starts_afresh(tmp_path: Path) -> None:
     assert not (folder / "left").exists()
 
 
+def test_what_failed_before_it_began_can_be_started_afresh(tmp_path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(experiment, "build_learner", lambda *_: 1 / 0)
+        run(tmp_path)
+    assert [path.name for path in tmp_path.glob("*/*/*/*.json")] == ["status.json"]
+    run(tmp_path, "resume=false")
+
+
 def test_resume_false_removes_no_folder_that_holds_no_run(tmp_path: Path) -> None:
     folder = folder_of(configure(f"outputs={tmp_path}", *SMALL))
     folder.mkdir(parents=True)

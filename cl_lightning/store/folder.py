@@ -69,7 +69,8 @@ def discard(folder: Path) -> None:
     """Remove the files of an earlier run; refuse a folder that holds something else."""
     if not folder.is_dir():
         return
-    left = [path for path in folder.iterdir() if path.name not in ("lock", "holder.json")]
+    (folder / "status.json").unlink(missing_ok=True)
+    left = [path for path in folder.iterdir() if path.name not in ("lock", "holder.json", "status.json")]
     if left and not (folder / "run.json").is_file():
         raise Refusal(
             f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or "
