@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import termination
+from cl_lightning.at_end import reference, validated
 from cl_lightning.build import build_callbacks, build_learner, build_stream, check_targets, device_of
 from cl_lightning.config import check_config
 from cl_lightning.data.lease import unsaved
@@ -21,29 +22,28 @@ from cl_lightning.data.task import Task
 from cl_lightning.engine.boundary import task_record, witnessed
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
-from cl_lightning.errors import Diverged
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
-from cl_lightning.loggers.base import opened_loggers
+from cl_lightning.loggers.base import curves_of, opened_loggers
 from cl_lightning.protocol import Grants, running
-from cl_lightning.reference import reference
-from cl_lightning.report.figures import draw
+from cl_lightning.report.figures import draw_missing
 from cl_lightning.report.results import Results, finished_results, write_results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import (
     NO_VALIDATION,
     begin_or_resume,
     check_run,
+    refuse_again,
     refuse_to_choose,
     restore,
     steps_until,
 )
 from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
-from cl_lightning.store.folder import discard, is_writable, keep_newest, locked, row_key, task_key
+from cl_lightning.store.folder import discard, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
-from cl_lightning.store.status import Progress, read_status, told
+from cl_lightning.store.status import Progress, told
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
@@ -67,7 +67,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
                     refuse_again(folder)
                 with told(folder) as progress:
                     results = finished_results(folder) or train(cfg, folder, stream, command, progress)
-        draw_missing(cfg, folder, results)
+        draw_missing(folder, results, cfg.figures)
         if not in_a_sweep():  # which has a table of its own at its end
             show(results, folder, note=changed(results["version"], versions(cfg)))
     at_end = results["validation_at_end"]
@@ -75,22 +75,6 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     if mean is None:
         refuse_to_choose(NO_VALIDATION)
     return mean
-
-
-def refuse_again(folder: Path) -> None:
-    """A run that diverged does so again: that is a result."""
-    status = read_status(folder)
-    if status is not None and status.state == "diverged":
-        raise Diverged(str(status.said))
-
-
-def draw_missing(cfg: DictConfig, folder: Path, results: Results) -> None:
-    """Draw the figures where they are wanted and missing, as after a kill. A folder that cannot be written to
-    gets none."""
-    if cfg.figures and not (folder / "figures").is_dir() and is_writable(folder):
-        with locked(folder, wait=60):
-            if not (folder / "figures").is_dir():
-                draw(results, folder)
 
 
 def train(
@@ -131,7 +115,7 @@ def train(
             work, seconds = phases.collect_work(), perf_counter() - began
             record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
             for logger in loggers:
-                logger.log_metrics(test_metrics(record), step=phases.step)
+                logger.log_metrics(curves_of(record), step=phases.step)
             notify("on_evaluated", learner, learned, record.first)
             return record
 
@@ -179,18 +163,3 @@ def train(
         finally:
             notify("on_stream_end")
     return write_results(store)
-
-
-def test_metrics(record: RowRecord) -> dict[str, float]:
-    """What loggers get of a row of the accuracy matrix."""
-    of_learned = [accuracy for accuracy in record.first[: record.learned] if accuracy is not None]
-    mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
-    tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(record.first) if accuracy is not None}
-    return {"learned": record.learned, **mean, **tasks}
-
-
-def validated(phases: Phases, learner: Learner, stream: Stream, evaluator: Evaluator) -> ValidationRecord:
-    """Accuracies of the finished learner on validation data: what a search over whole streams may choose
-    by."""
-    predictors = phases.predictors(learner, len(stream), stream.task_without_data(len(stream) - 1))
-    return ValidationRecord(evaluator.validate(next(iter(predictors.values()))))

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.build import named_callbacks
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.settings import Training
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.identity import changed, environment, fingerprint, learner_name, relevant, versions
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
@@ -21,6 +21,7 @@ from cl_lightning.selection.sweep import sweeper_that_chooses
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import branch, go_back_to, learned_tasks, row_key, start_run, task_key
 from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord, mini_batches
+from cl_lightning.store.status import read_status
 
 NO_VALIDATION = (
     "has no validation data.\nSet n_val of the stream or its tasks above 0; "
@@ -145,3 +146,10 @@ def steps_until(store: Store, learned: int) -> int:
     tasks = (store.load(task_key(index), TaskRecord) for index in range(learned))
     rows = (store.load(row_key(index), RowRecord) for index in range(learned + 1))
     return sum(mini_batches(record.phases) for record in (*tasks, *rows) if record is not None)
+
+
+def refuse_again(folder: Path) -> None:
+    """A run that diverged does so again: that is a result."""
+    status = read_status(folder)
+    if status is not None and status.state == "diverged":
+        raise Diverged(str(status.said))

@@ -27,7 +27,7 @@ ORDER = [
     ["identity"],
     ["loggers", "report"],
     ["build"],
-    ["resume", "reference"],
+    ["resume", "at_end"],
     ["experiment"],
     ["notebook"],
     ["cli", "__main__", "data/__main__", "report/__main__"],

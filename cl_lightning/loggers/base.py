@@ -13,6 +13,7 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 
 from cl_lightning.checking import resolve_target
 from cl_lightning.identity import effective_settings
+from cl_lightning.store.records import RowRecord
 
 
 @contextmanager
@@ -44,3 +45,11 @@ class RunLogger(Logger):
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
         """The configuration lies in the run's folder."""
+
+
+def curves_of(record: RowRecord) -> dict[str, float]:
+    """What loggers get of a row of the accuracy matrix."""
+    of_learned = [accuracy for accuracy in record.first[: record.learned] if accuracy is not None]
+    mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
+    tasks = {f"test/task{j}": accuracy for j, accuracy in enumerate(record.first) if accuracy is not None}
+    return {"learned": record.learned, **mean, **tasks}

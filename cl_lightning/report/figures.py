@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cl_lightning.report.tables import module_paths
+from cl_lightning.store.folder import is_writable, locked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
+
+
+def draw_missing(folder: Path, results: Mapping[str, Any], wanted: bool) -> None:
+    """Draw the figures where they are wanted and missing, as after a kill. A folder that cannot be written to
+    gets none."""
+    if wanted and not (folder / "figures").is_dir() and is_writable(folder):
+        with locked(folder, wait=60):
+            if not (folder / "figures").is_dir():
+                draw(results, folder)
 
 
 def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A fresh network that learns the last task by itself."""
+"""What is measured when the whole stream is learned: validation data, and the last task learned alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import OPTIMIZER_KEYS, Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune
+from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
-from cl_lightning.store.records import ReferenceRecord
+from cl_lightning.store.records import ReferenceRecord, ValidationRecord
 
 
 def reference(
@@ -35,3 +36,10 @@ def reference(
     )[last]
     assert accuracy is not None
     return ReferenceRecord(last, accuracy, phases.collect_work().phases)
+
+
+def validated(phases: Phases, learner: Learner, stream: Stream, evaluator: Evaluator) -> ValidationRecord:
+    """Accuracies of the finished learner on validation data: what a search over whole streams may choose
+    by."""
+    predictors = phases.predictors(learner, len(stream), stream.task_without_data(len(stream) - 1))
+    return ValidationRecord(evaluator.validate(next(iter(predictors.values()))))
