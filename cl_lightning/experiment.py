@@ -49,7 +49,6 @@ from cl_lightning.store.status import Progress, told
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
-
     check_config(cfg)
     if note := taken_out(cfg.selection, cfg.trainer):
         print(note, file=sys.stderr)

@@ -38,7 +38,7 @@ def refuse_to_choose(reason: str) -> None:
 
 
 def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Learner, grants: Grants) -> None:
-    """Refuse what cannot work, before a folder is made."""
+    """Refuse what cannot work, before anything of the run is recorded."""
     if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
         refuse_to_choose(NO_VALIDATION)
     grants.check(learner)

@@ -319,7 +319,7 @@ class Stop(Exception):
 
 
 def cut_after(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if killed just after a record was written."""
+    """A kill just after a record was written, or as good as one."""
     original = Store.save
 
     def save(self, name, *more):

@@ -19,7 +19,7 @@ from cl_lightning.conf_dir import LOOKS
 from cl_lightning.identity import learner_name
 from cl_lightning.report.results import write_results
 from cl_lightning.report.tables import metric_table, metrics_in
-from cl_lightning.selection.stream_level import Choice, Point, Scored
+from cl_lightning.selection.stream_level import Choice, Scored
 from cl_lightning.store.folder import locked, open_store
 from cl_lightning.store.records import ChosenRecord
 from cl_lightning.store.whole import write_whole
@@ -88,9 +88,7 @@ def write_best(
     return path
 
 
-def show_choices(
-    jobs: Sequence[Job], scored: Sequence[Scored], choices: Sequence[Choice], points: Sequence[Point]
-) -> None:
+def show_choices(jobs: Sequence[Job], scored: Sequence[Scored], choices: Sequence[Choice]) -> None:
     """Every point with its score; of the winners alone what they came to on test data."""
     table = Table(
         title="Mean validation accuracy over all tasks at the end of the stream", title_justify="left"

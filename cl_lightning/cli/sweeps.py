@@ -194,9 +194,7 @@ def failures(jobs: Sequence[Job]) -> list[str]:
     failed = [job for job in jobs if job.failure]
     lines = [f"{len(failed)} of {len(jobs)} jobs failed. The same command again does only what is missing."]
     for job in failed:
-        own = [
-            override for override in job.overrides if not all(override in other.overrides for other in jobs)
-        ]
+        own = different(job.overrides, [other.overrides for other in jobs])
         lines.append(f"  {' '.join(own or job.overrides)}: {' '.join(str(job.failure).splitlines())}")
     return lines if failed else []
 
@@ -220,11 +218,10 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
     loader = sweeper.hydra_context.config_loader
     given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
-    jobs, scored, grids = [], [], []
+    jobs, scored = [], []
     for combination in sweeper.split_arguments(parsed, None)[0]:
         cfg = loader.load_sweep_config(sweeper.config, combination)
         points = points_for(cfg)
-        grids.append(points)
         base = [override for override in combination if not of_the_search(override)]
         others = tuple(
             override
@@ -252,7 +249,7 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
         chosen = [job for job, each in zip(_jobs, found) if job in own and each.number == choice.number]
         write_best(folder, chosen, choice, over_seeds, loader, sweeper.config)
         write_choice(own, chosen, choice)
-    show_choices(_jobs, found, choices, grids[0])
+    show_choices(_jobs, found, choices)
     return returns
 
 

@@ -72,7 +72,7 @@ class Training:
 
     @property
     def passes(self) -> int | None:
-        """Of a single pass: how often each example may be seen."""
+        """How often a single pass may see each example; None where it is no single pass."""
         return self.max_epochs if self.single_pass else None
 
     def __post_init__(self) -> None:

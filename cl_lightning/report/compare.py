@@ -252,7 +252,7 @@ def differing(groups: Sequence[Group]) -> list[str]:
 
 
 def in_order(groups: Sequence[Group]) -> list[Group]:
-    """By experiment and learner, and then by what was varied: numbers as numbers."""
+    """Groups sorted by experiment and learner, and then by what was varied: numbers as numbers."""
     varied = differing(groups)
 
     def place(group: Group) -> tuple:

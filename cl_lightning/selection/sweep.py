@@ -29,12 +29,12 @@ def sweeper_that_chooses() -> str | None:
 
 
 def tell_folder(folder: Path) -> None:
-    """In a job of a sweep: say which run this is, so that the sweep can look on."""
+    """Say which run a sweep's job is, so that the sweep can look on; outside of sweeps, nothing."""
     tell_job({"folder": str(folder.resolve())})
 
 
 def tell_failure(said: str) -> None:
-    """In a job of a sweep: say why it failed, at once."""
+    """Say at once why a sweep's job failed; outside of sweeps, nothing."""
     tell_job({"failed": said})
 
 

@@ -71,7 +71,7 @@ def discard(folder: Path) -> None:
         return
     (folder / "status.json").unlink(missing_ok=True)
     left = [path for path in folder.iterdir() if path.name not in ("lock", "holder.json", "status.json")]
-    if left and not (folder / "run.json").is_file():
+    if left and not {"run.json", "tasks", "rows"} & {path.name for path in left}:
         raise Refusal(
             f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or "
             "set outputs= to another folder."
@@ -164,8 +164,8 @@ def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
     if differing:
         raise Refusal(
             f"run={run} learned another task {differing[0]} than this stream's. Keep stream, seed and data "
-            "settings as they were, "
-            f"or choose from_task={differing[0]} or less."
+            "settings as they were"
+            + (f", or choose from_task={differing[0]} or less." if differing[0] else ".")
         )
     saved = other.saved(task_key(task - 1))
     if saved is None:
