@@ -19,7 +19,7 @@ from cl_lightning.cli.sentences import from_hydra, sentence
 from cl_lightning.cli.sweeps import Job, failures, new_sweep, own_command
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
-from cl_lightning.selection.sweep import in_a_sweep, tell_failure
+from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
 
 
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
@@ -31,7 +31,9 @@ def run_config(cfg: DictConfig) -> float | None:
         check_config(cfg)  # before torch is imported
         from cl_lightning.experiment import run
 
-        return run(cfg, own_command())
+        value = run(cfg, own_command())
+        tell_end()
+        return value
     except Exception as error:
         termination.exit_if_requested()  # what was interrupted may fail in any way
         if OmegaConf.select(cfg, "debug.traceback") is True:

@@ -153,7 +153,7 @@ class Watch:
                 self.say(
                     place, f"{'diverged' if status and status.state == 'diverged' else 'failed'}: {said}"
                 )
-            elif status is not None and status.state == "done":
+            elif "done" in about:  # its status may still be that of an earlier start
                 self.say(place, "done")
             elif status is not None:
                 running.append(f"{self.name(own)}: {status.learned} of {status.tasks} tasks")

@@ -33,6 +33,11 @@ def tell_folder(folder: Path) -> None:
     tell_job({"folder": str(folder.resolve())})
 
 
+def tell_end() -> None:
+    """Say at once that a sweep's job is done; outside of sweeps, nothing."""
+    tell_job({"done": "done"})
+
+
 def tell_failure(said: str) -> None:
     """Say at once why a sweep's job failed; outside of sweeps, nothing."""
     tell_job({"failed": said})
