@@ -4,6 +4,7 @@ record in the winner's run."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -50,14 +51,24 @@ def write_choice(searched: Sequence[Job], chosen: Sequence[Job], choice: Choice)
 
 
 def write_best(
-    folder: Path, chosen: Sequence[Job], choice: Choice, over_seeds: bool, loader: Any, master: DictConfig
+    folder: Path,
+    chosen: Sequence[Job],
+    choice: Choice,
+    over_seeds: bool,
+    loader: Any,
+    master: DictConfig,
+    also: Sequence[str] = (),
 ) -> Path:
-    """``best/<learner>-s<seed>.yaml``: a choice for ``+best=`` that makes the winner again."""
+    """``best/<learner>-s<seed>.yaml``: a choice for ``+best=`` that makes the winner again. ``also`` are the
+    overrides of this choice that not all have; but for the learner's, they are part of the name."""
     job = chosen[0]
     cfg = loader.load_sweep_config(master, job.overrides)
     assert job.folder is not None
     run = json.loads((Path(job.folder) / "results.json").read_text())
-    name = learner_name(cfg) if over_seeds else f"{learner_name(cfg)}-s{choice.seeds[0]}"
+    values_of = [
+        re.sub(r"\W+", "_", each.partition("=")[2]) for each in also if not each.startswith("learner=")
+    ]
+    name = "-".join([learner_name(cfg), *values_of, *([] if over_seeds else [f"s{choice.seeds[0]}"])])
     choices, values, rest = [], OmegaConf.create({}), []
     for override in job.overrides:
         key, _, value = override.partition("=")

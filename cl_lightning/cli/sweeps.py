@@ -247,7 +247,8 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
             if each.others == choice.others and each.seed in choice.seeds
         ]
         chosen = [job for job, each in zip(_jobs, found) if job in own and each.number == choice.number]
-        write_best(folder, chosen, choice, over_seeds, loader, sweeper.config)
+        also = different(choice.others, [other.others for other in choices])
+        write_best(folder, chosen, choice, over_seeds, loader, sweeper.config, also)
         write_choice(own, chosen, choice)
     show_choices(_jobs, found, choices)
     return returns

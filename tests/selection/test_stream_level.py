@@ -158,6 +158,13 @@ def test_tied_values_and_seeds_together(tmp_path: Path) -> None:
     assert [path.name for path in (sweep_of(tmp_path).parent / "best").iterdir()] == ["ewc.yaml"]
 
 
+def test_two_streams_of_one_sweep_leave_a_winners_file_each(tmp_path: Path) -> None:
+    short = (*FORGETS, "stream=permuted,rotated", "trainer.max_epochs=1", f"outputs={tmp_path}")
+    assert main([*short, "selection=stream_level", "selection.stream={learner.strength:[0,30]}"]) == 0
+    names = sorted(path.name for path in (sweep_of(tmp_path).parent / "best").iterdir())
+    assert names == ["ewc-permuted-s0.yaml", "ewc-rotated-s0.yaml"]
+
+
 def test_garbled_test_labels_change_nothing_of_a_sweep(tmp_path: Path, monkeypatch) -> None:
     texts = []
     for name in ("plain", "garbled"):
