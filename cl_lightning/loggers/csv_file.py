@@ -18,7 +18,7 @@ class CSVLogger(RunLogger):
 
     def __init__(self, folder: Path, run: dict) -> None:
         path = folder / "logs.csv"
-        text = path.read_text() if path.is_file() else ""
+        text = path.read_text(errors="replace") if path.is_file() else ""
         whole, _, torn = text.rpartition("\n")
         if torn or not text:  # a kill may have cut the last line
             with write_whole(path) as building:

@@ -139,3 +139,11 @@ def test_a_logger_is_told_what_is_trained_and_not_what_stands_for_it(tmp_path: P
         pass
     assert (told.run["trainer"]["lr"], told.run["trainer"]["weight_decay"]) == (0.1, 0.0)
     assert told.run["selection"] == {"grid": {"weight_decay": [0.0, 1e-5, 1e-4]}}
+
+
+def test_a_flipped_byte_that_is_no_text_any_more_keeps_no_run_from_going_on(tmp_path: Path) -> None:
+    CSVLogger(tmp_path, {}).log_metrics({"a": 1}, 0)
+    path = tmp_path / "logs.csv"
+    path.write_bytes(path.read_bytes().replace(b"0,a", b"0,\xff"))
+    CSVLogger(tmp_path, {}).log_metrics({"a": 1}, 0)
+    assert path.read_bytes().endswith(b"0,a,1\n")
