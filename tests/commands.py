@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+import pytest
+from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config import compose_config
 from cl_lightning.identity import fingerprint, run_folder
@@ -25,8 +35,26 @@ SMALL = (
 
 
 def configure(*overrides: str) -> DictConfig:
+    """The configuration of a command, composed once; a folder for outputs is put in afterwards."""
     plain = () if any(override.startswith("+experiment") for override in overrides) else PLAIN
-    return compose_config(*plain, *overrides)
+    outputs = [override for override in overrides if override.startswith("outputs=")]
+    cfg = deepcopy(composed(*plain, *(override for override in overrides if override not in outputs)))
+    for override in outputs:
+        cfg.outputs = override.partition("=")[2]
+    return cfg
+
+
+@cache
+def composed(*overrides: str) -> DictConfig:
+    return compose_config(*overrides)
+
+
+def with_values(cfg: DictConfig, **values: Any) -> DictConfig:
+    """A copy with other values of keys, which have ``__`` for each dot: as if it were composed with them."""
+    cfg = deepcopy(cfg)
+    for key, value in values.items():
+        OmegaConf.update(cfg, key.replace("__", "."), value)
+    return cfg
 
 
 def run(outputs: Path, *overrides: str, small: bool = True) -> dict[str, Any]:
@@ -45,6 +73,19 @@ def returned_and_results(
     return returned, json.loads((folder_of(cfg) / "results.json").read_text())
 
 
+def finished(outputs: Path, *overrides: str) -> dict[str, Any]:
+    """As ``run``, but the run is made once, and copied to where it is asked for."""
+    folder, results = made(*overrides)
+    shutil.copytree(folder, outputs, dirs_exist_ok=True)
+    return deepcopy(results)
+
+
+@cache
+def made(*overrides: str) -> tuple[Path, dict[str, Any]]:
+    folder = Path(tempfile.mkdtemp())  # goes with the tests' temporary folder
+    return folder, run(folder, *overrides)
+
+
 def folder_of(cfg: DictConfig) -> Path:
     """Where the run of a configuration lies."""
     from cl_lightning import experiment
@@ -59,14 +100,57 @@ def fingerprint_of(*overrides: str) -> str:
     return fingerprint(cfg, build_stream(cfg))
 
 
+# ---- command lines -----------------------------------------------------------------------------------------
+
+
 def command(
     *arguments: str, cwd: Path | None = None, check: bool = True, **options: Any
 ) -> subprocess.CompletedProcess:
+    """A command line in this process, as in one of its own; with an environment or a timeout in one of its
+    own."""
+    if options:
+        return process(*arguments, cwd=cwd, check=check, **options)
+    from cl_lightning.cli.command import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with as_started(arguments, cwd), redirect_stdout(out), redirect_stderr(err):
+        code = main()
+    result = subprocess.CompletedProcess(list(arguments), code, out.getvalue(), err.getvalue())
+    assert not check or result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+@contextmanager
+def as_started(arguments: tuple[str, ...], cwd: Path | None) -> Iterator[None]:
+    """Arguments, folder, modules and warnings as ``python -m cl_lightning`` has them."""
+    before, argv, path, modules = Path.cwd(), sys.argv, list(sys.path), set(sys.modules)
+    folder = Path(cwd or before).resolve()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            os.chdir(folder)
+            sys.argv, sys.path[:0] = ["cl_lightning", *arguments], [str(folder)] * (cwd is not None)
+            yield
+        finally:
+            os.chdir(before)
+            sys.argv, sys.path[:] = argv, path
+            for name in set(sys.modules) - modules:  # another folder may have others of these names
+                if cwd and str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+                    del sys.modules[name]
+
+
+def process(
+    *arguments: str, cwd: Path | None = None, check: bool = True, **options: Any
+) -> subprocess.CompletedProcess:
+    """A command line in a process of its own."""
     result = subprocess.run(
         [sys.executable, "-m", "cl_lightning", *arguments], capture_output=True, text=True, cwd=cwd, **options
     )
     assert not check or result.returncode == 0, result.stdout + result.stderr
     return result
+
+
+# ---- what tests compare and choose -------------------------------------------------------------------------
 
 
 def but_what_may_differ(results: dict) -> dict:
@@ -76,3 +160,13 @@ def but_what_may_differ(results: dict) -> dict:
         **kept,
         "costs": [{key: value for key, value in cost.items() if key != "seconds"} for cost in kept["costs"]],
     }
+
+
+def thinned(ones: Iterable[Any], others: Sequence[Any], each: int = 2) -> list[Any]:
+    """All pairs, of which ``pytest`` tries one in so many: each value in several; the rest is for
+    ``pytest -m all``."""
+    return [
+        pytest.param(one, other, marks=[] if (i + j) % each == 0 else pytest.mark.all)
+        for i, one in enumerate(ones)
+        for j, other in enumerate(others)
+    ]

@@ -1,13 +1,20 @@
-"""No test reaches for the network, and all share one cache of decoded images."""
+"""No test reaches for the network, none leaves anything behind, and all share one cache of decoded images."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 import torch
+from hydra._internal.core_plugins import file_config_source
 from hypothesis import settings
+from omegaconf import OmegaConf
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
@@ -32,8 +39,37 @@ def threads() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The user's cache stays untouched; test processes inherit the folder."""
-    os.environ["CL_LIGHTNING_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["CL_LIGHTNING_CACHE"] = str(of_all_workers(tmp_path_factory) / "cache")
     return os.environ["CL_LIGHTNING_CACHE"]
+
+
+def of_all_workers(factory: pytest.TempPathFactory) -> Path:
+    """The folder of this run of the tests, whichever of its workers asks."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(autouse=True, scope="session")
+def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever is written to the temporary folder, by processes of tests too, goes with the tests' own."""
+    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.mktemp("tmp"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def files_of_conf_are_read_once() -> Iterator[None]:
+    """Reading YAML is half of what composing a configuration takes."""
+    known: dict[tuple[str, int, int], Any] = {}
+
+    def load(file: IO) -> Any:
+        about = os.fstat(file.fileno())
+        key = (file.name, about.st_mtime_ns, about.st_size)
+        if key not in known:
+            known[key] = OmegaConf.load(file)
+        return deepcopy(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_config_source, "OmegaConf", SimpleNamespace(load=load))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from typing import Any
 from unittest.mock import patch
 
@@ -52,10 +53,16 @@ def dying(fault: str, function: Callable[[], object]) -> object:
         return function()
 
 
-def in_a_child(function: Callable[[], object]) -> int:
-    """Exit code of a process that starts where this one is: negative where a signal ended it."""
+def forked(function: Callable[[], object]) -> BaseProcess:
+    """A process that starts where this one is, with all that it has imported."""
     child = multiprocessing.get_context("fork").Process(target=function)
     child.start()
+    return child
+
+
+def in_a_child(function: Callable[[], object]) -> int:
+    """Exit code of a process that starts where this one is: negative where a signal ended it."""
+    child = forked(function)
     child.join(600)
     assert child.exitcode is not None, "still running"
     return child.exitcode

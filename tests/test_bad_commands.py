@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import subprocess
-import sys
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -19,7 +17,7 @@ from omegaconf import OmegaConf
 from cl_lightning.cli.command import main
 from cl_lightning.cli.sentences import sentence
 from cl_lightning.config import key_paths
-from tests.commands import SMALL, configure
+from tests.commands import SMALL, command, configure, process
 
 LEAVES = key_paths(OmegaConf.to_container(configure()))
 KEYS = sorted({".".join(path.split(".")[:depth]) for path in LEAVES for depth in range(1, 5)})
@@ -73,9 +71,13 @@ def check(arguments: list[str], code: int, said: str) -> None:
 
 
 @pytest.mark.slow
-@given(st.lists(overrides, min_size=1, max_size=2))
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-def test_generated_command_lines_end_in_a_sentence_or_a_run(arguments: list[str]) -> None:
+@pytest.mark.parametrize("examples", [60, pytest.param(300, marks=pytest.mark.all)])
+def test_generated_command_lines_end_in_a_sentence_or_a_run(examples: int) -> None:
+    many = settings(max_examples=examples, suppress_health_check=list(HealthCheck), derandomize=True)
+    many(given(st.lists(overrides, min_size=1, max_size=2))(ends_in_a_sentence_or_a_run))()
+
+
+def ends_in_a_sentence_or_a_run(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as outputs:
         check(arguments, *outcome(arguments, outputs))
 
@@ -88,18 +90,21 @@ REAL = ["learner=finetun", "trainer.max_epoch=3", "+trainer.foo=1", "+stream.foo
         "logger._target_=x.y", "--bogus"]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("argument", REAL)
-def test_as_a_real_process(argument: str, tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "cl_lightning", *SMALL, argument],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-    )
+def test_what_is_often_mistyped_is_a_sentence(argument: str, tmp_path: Path) -> None:
+    result = command(*SMALL, argument, cwd=tmp_path, check=False)
     assert result.returncode == 2
     check([argument], result.returncode, result.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "argument",
+    [pytest.param(each, marks=[] if i % 10 == 0 else pytest.mark.all) for i, each in enumerate(REAL)],
+)
+def test_a_process_says_and_returns_the_same(argument: str, tmp_path: Path) -> None:
+    result, here = (way(*SMALL, argument, cwd=tmp_path, check=False) for way in (process, command))
+    assert (result.returncode, result.stderr) == (2, here.stderr)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,19 @@ import json
 import os
 import re
 import resource
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
 
 from cl_lightning.cli.help import GROUPS
 from cl_lightning.conf_dir import conf_dir
 from tests import docs
-from tests.commands import SMALL, command
+from tests.commands import SMALL, command, process
 
 NO_NETWORK = """
 import socket
@@ -48,8 +52,7 @@ def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_pa
     assert all(" of 5 tasks learned, " in line for line in result.stderr.splitlines()), result.stderr
     for text in (docs.README.read_text(), docs.page("quickstart")):
         assert words(docs.blocks(text, "text")[0]) <= words(result.stdout), "the picture is of another output"
-    again = command(f"outputs={tmp_path}")
-    assert again.stdout == result.stdout
+    assert command(f"outputs={tmp_path}").stdout == result.stdout, "the same command again"
 
 
 def words(text: str) -> set[str]:
@@ -59,7 +62,7 @@ def words(text: str) -> set[str]:
 
 def test_help_is_quick_and_lists_every_choice_with_a_line_and_five_commands() -> None:
     before = spent_by_children()
-    text = command("--help").stdout
+    text = process("--help").stdout
     assert spent_by_children() - before < 3
     for group in GROUPS:
         for path in (Path(conf_dir()) / group).glob("*.yaml"):
@@ -158,61 +161,60 @@ def test_multirun_makes_a_run_for_every_combination(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"outputs"}
 
 
-CHOOSING = """
-import json, os
-from hydra.core.plugins import Plugins
-from hydra.plugins.sweeper import Sweeper
-
 class Choosing(Sweeper):
-    def __init__(self, **options):
+    """Looks at what runs return, as Optuna's sweeper does: it makes one, and notes that."""
+
+    returned: list[float] = []
+
+    def __init__(self, **options: object) -> None:
         pass
-    def setup(self, *, hydra_context, task_function, config):
+
+    def setup(self, *, hydra_context, task_function, config) -> None:
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
-    def sweep(self, arguments):
+
+    def sweep(self, arguments) -> None:
         (job,) = self.launcher.launch([arguments], initial_job_idx=0)
-        with open(os.environ["RETURNED"], "w") as file:
-            json.dump(job.return_value, file)
-"""
+        self.returned.append(job.return_value)
+
+
+Choosing.__module__ = "hydra_plugins.choosing"  # where Hydra looks for plugins
 CHOOSES = ("--multirun", "hydra.sweeper._target_=hydra_plugins.choosing.Choosing")
 WITHOUT_VALIDATION = ("stream.n_val=0", "selection=none", "trainer.patience=null")
 
 
 @pytest.fixture
-def choosing(tmp_path: Path) -> dict[str, str]:
-    """An environment with a sweeper that looks at what runs return, as Optuna's does: it runs one and writes
-    that down."""
-    (tmp_path / "hydra_plugins").mkdir()
-    (tmp_path / "hydra_plugins" / "choosing.py").write_text(CHOOSING)
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "RETURNED": str(tmp_path / "returned")}
+def choosing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the sweeper that chooses is handed."""
+    monkeypatch.setitem(sys.modules, Choosing.__module__, SimpleNamespace(Choosing=Choosing))
+    Plugins.instance().register(Choosing)
+    Choosing.returned.clear()
+    return Choosing.returned
 
 
 def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(
-    tmp_path: Path, choosing: dict
+    tmp_path: Path, choosing: list[float]
 ) -> None:
-    command(*CHOOSES, *SMALL, f"outputs={tmp_path / 'out'}", env=choosing)
-    results = json.loads(next(tmp_path.glob("out/*/*/*/results.json")).read_text())
-    accuracies = results["validation_at_end"]["accuracies"]
-    assert json.loads((tmp_path / "returned").read_text()) == sum(accuracies) / 3
+    command(*CHOOSES, *SMALL, f"outputs={tmp_path}")
+    results = json.loads(next(tmp_path.glob("*/*/*/results.json")).read_text())
+    assert choosing == [sum(results["validation_at_end"]["accuracies"]) / 3]
 
 
+@pytest.mark.usefixtures("choosing")
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_sweep_that_chooses_without_validation_data_is_refused(
-    finished: bool, tmp_path: Path, choosing: dict
-) -> None:
-    options = (*SMALL, *WITHOUT_VALIDATION, f"outputs={tmp_path / 'out'}")
+def test_a_sweep_that_chooses_without_validation_data_is_refused(finished: bool, tmp_path: Path) -> None:
+    options = (*SMALL, *WITHOUT_VALIDATION, f"outputs={tmp_path}")
     if finished:
         command("--multirun", *options)  # Hydra's own sweeper runs all combinations, and chooses nothing
-    refused = command(*CHOOSES, *options, env=choosing, check=False)
+    refused = command(*CHOOSES, *options, check=False)
     assert refused.returncode == 2
     assert re.search(
         r"Choosing chooses by the validation accuracy .* no validation data\.\nSet n_val of the stream",
         refused.stderr,
     )
     assert "Traceback" not in refused.stderr
-    assert finished or not list(tmp_path.glob("out/**/run.json")), "said before training"
+    assert finished or not list(tmp_path.glob("**/run.json")), "said before training"
 
 
 def test_a_run_leaves_nothing_outside_its_folder(tmp_path: Path) -> None:

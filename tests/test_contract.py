@@ -1,5 +1,10 @@
 """What every learner promises. One that lies beside the others in ``conf/learner`` is held to it without
-further ado."""
+further ado.
+
+A learner with its default settings is held to all promises, a variant of it to three: the same bits, garbage
+for test data, a fresh learner for every task. Kills are tried on one learner of each way to hold something,
+and on two that are drawn; on all of them in ``pytest -m all``.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,17 @@ import random
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from cl_lightning.build import build_learner
 from cl_lightning.conf_dir import conf_dir
-from cl_lightning.data.task import Blocks, Task
+from cl_lightning.data.streams.stream import Stream
+from cl_lightning.data.task import Blocks
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import set_mode
@@ -41,7 +49,7 @@ VARIANTS = [
     ("learner=new_head", "learner.trunk=finetune"),
     ("learner=gem", "learner.total=60", "learner.memory_precision=bf16"),
 ]
-CASES = [(f"learner={name}",) for name in NAMES] + VARIANTS
+DEFAULTS = [(f"learner={name}",) for name in NAMES]
 
 Make = Callable[[], Learner]
 
@@ -56,25 +64,64 @@ def name_of(overrides: tuple[str, ...]) -> str:
     return ",".join(overrides).replace("learner=", "").replace("learner.", "")
 
 
-every_learner = pytest.mark.parametrize("overrides", CASES, ids=name_of)
+def cases(*of_defaults: list[tuple[str, ...]]) -> list[Any]:
+    """Those of one learner stay with one worker, which learns the toy stream once for all its promises."""
+    return [
+        pytest.param(case, marks=pytest.mark.xdist_group(case[0]), id=name_of(case))
+        for some in of_defaults
+        for case in some
+    ]
 
 
-# ---- U1: the same seed, the same bits ----------------------------------------------------------------------
+every_learner = pytest.mark.parametrize("overrides", cases(DEFAULTS))
+every_learner_and_variant = pytest.mark.parametrize("overrides", cases(DEFAULTS, VARIANTS))
 
 
-def same_seed_same_bits(make: Make) -> None:
-    ends = []
-    for state in (1, 2):
-        torch.manual_seed(state)
-        random.seed(state)
-        ends.append(learn(make(), toys.stream(), training(patience=10)))
-    assert torch.equal(ends[0].weights, ends[1].weights)
-    assert ends[0].matrix == ends[1].matrix
+# ---- the toy stream, learned once --------------------------------------------------------------------------
+
+
+def ends(make: Make, global_seed: int, s: Stream | None = None) -> toys.Learned:
+    torch.manual_seed(global_seed)
+    random.seed(global_seed)
+    return learn(make(), s or toys.stream(), training(patience=10))
+
+
+@cache
+def learned(*overrides: str) -> toys.Learned:
+    return ends(maker(*overrides), 1)
+
+
+def garbage() -> Stream:
+    """The toy stream, with noise in the place of test images."""
+    s = toys.stream()
+    s.sources[0].test.x.random_(0, 255, generator=torch.Generator().manual_seed(0))
+    return s
+
+
+@cache
+def learned_beside_garbage(*overrides: str) -> toys.Learned:
+    """With noise for test data, and with other states of the global generators."""
+    return ends(maker(*overrides), 2, garbage())
+
+
+# ---- U1, U2: the same seed, the same bits; test data decide nothing ----------------------------------------
+
+
+def same_bits_whatever_else(one: toys.Learned, other: toys.Learned) -> None:
+    assert all(map(torch.equal, one.after, other.after))
+    assert one.matrix != other.matrix, "the noise was not looked at: the test shows nothing"
+
+
+@every_learner_and_variant
+def test_the_same_seed_gives_the_same_bits_whatever_the_test_data_and_global_generators(
+    overrides: tuple,
+) -> None:
+    same_bits_whatever_else(learned(*overrides), learned_beside_garbage(*overrides))
 
 
 @every_learner
-def test_the_same_seed_gives_the_same_bits(overrides: tuple) -> None:
-    same_seed_same_bits(maker(*overrides))
+def test_the_same_seed_gives_the_same_accuracies(overrides: tuple) -> None:
+    assert ends(maker(*overrides), 2).matrix == learned(*overrides).matrix
 
 
 class DrawsUnseeded(Finetune):
@@ -84,53 +131,29 @@ class DrawsUnseeded(Finetune):
 
 
 def test_an_unseeded_draw_is_caught() -> None:
+    own = "learner._target_=tests.test_contract.DrawsUnseeded"
     with pytest.raises(AssertionError):
-        same_seed_same_bits(maker("learner._target_=tests.test_contract.DrawsUnseeded"))
+        same_bits_whatever_else(learned(own), learned_beside_garbage(own))
 
 
-# ---- U2, U3: test data decide nothing, past data are not there ---------------------------------------------
-
-
-def only_training_data_decide(make: Make) -> None:
-    s, garbage = toys.stream(), toys.stream()
-    garbage.sources[0].test.x.random_(0, 255, generator=torch.Generator().manual_seed(0))
-    one, other = learn(make(), s, training(patience=10)), learn(make(), garbage, training(patience=10))
-    assert torch.equal(one.weights, other.weights)
-    assert one.matrix != other.matrix
-
-
-@every_learner
-def test_garbage_for_test_data_changes_no_parameter(overrides: tuple) -> None:
-    only_training_data_decide(maker(*overrides))
+# ---- U3: past data are not there ---------------------------------------------------------------------------
 
 
 @every_learner
 def test_only_learners_that_declare_it_are_lent_past_tasks(overrides: tuple) -> None:
-    learner, lent = maker(*overrides)(), []
-
-    class Asks(type(learner)):  # type: ignore[misc]
-        def on_task_start(self, task: Task) -> None:
-            lent.append(len(task.past))
-            super().on_task_start(task)
-
-    learner.__class__ = Asks
-    learn(learner, toys.stream())
-    assert lent == ([0, 1, 2] if learner.needs.past_data else [0, 0, 0])
+    one = learned(*overrides)
+    assert one.lent == ([0, 1, 2] if one.learner.needs.past_data else [0, 0, 0])
 
 
 # ---- U4, U5: without strength, and on the first task, finetune to the bit ----------------------------------
 
 
-def weights_after(make: Make, tasks: int) -> torch.Tensor:
-    return learn(make(), toys.stream(), tasks=tasks).weights
-
-
 @every_learner
 def test_without_strength_it_is_finetune_to_the_bit(overrides: tuple) -> None:
-    settings = maker(*overrides)().without_strength or {}
+    settings = learned(*overrides).learner.without_strength or {}
     without = [f"learner.{key}={value}" for key, value in settings.items()]
-    finetune = weights_after(maker("learner=finetune"), 3)
-    assert not without or torch.equal(weights_after(maker(*overrides, *without), 3), finetune)
+    finetune = learned("learner=finetune").weights
+    assert not without or torch.equal(learned(*overrides, *without).weights, finetune)
 
 
 def test_some_learners_have_settings_without_strength() -> None:
@@ -139,9 +162,9 @@ def test_some_learners_have_settings_without_strength() -> None:
 
 @every_learner
 def test_on_the_first_task_it_is_finetune_to_the_bit_unless_it_says_otherwise(overrides: tuple) -> None:
-    one, finetune = weights_after(maker(*overrides), 1), weights_after(maker("learner=finetune"), 1)
+    one, finetune = learned(*overrides).after[0], learned("learner=finetune").after[0]
     same = one.shape == finetune.shape and torch.equal(one, finetune)
-    assert same == maker(*overrides)().first_as_finetune
+    assert same == learned(*overrides).learner.first_as_finetune
 
 
 # ---- U6: what it holds is what is stored -------------------------------------------------------------------
@@ -149,7 +172,7 @@ def test_on_the_first_task_it_is_finetune_to_the_bit_unless_it_says_otherwise(ov
 
 @every_learner
 def test_what_is_held_is_what_a_checkpoint_stores(overrides: tuple, tmp_path: Path) -> None:
-    state = (learner := learn(maker(*overrides)(), toys.stream()).learner).state_dict()
+    state = (learner := learned(*overrides).learner).state_dict()
     torch.save(state, tmp_path / "whole.pt")
     held, stored = sum(held_bytes(learner).values()), (tmp_path / "whole.pt").stat().st_size
     assert 0 < held <= stored <= held + 4096 + 1024 * len(state), "besides bytes a file has names"
@@ -157,12 +180,11 @@ def test_what_is_held_is_what_a_checkpoint_stores(overrides: tuple, tmp_path: Pa
 
 @every_learner
 def test_a_checkpoint_restores_it_in_an_empty_one(overrides: tuple) -> None:
-    make = maker(*overrides)
-    learned, empty = learn(make(), toys.stream()).learner, make()
-    empty.load_state_dict(learned.state_dict())
-    x, told = toys.stream().test(0).x, 1 if learned.needs.task_id_at_test else None
+    learner, empty = learned(*overrides).learner, maker(*overrides)()
+    empty.load_state_dict(learner.state_dict())
+    x, told = toys.stream().test(0).x, 1 if learner.needs.task_id_at_test else None
     with torch.no_grad():
-        assert torch.equal(empty.eval()(x, told), learned.eval()(x, told))
+        assert torch.equal(empty.eval()(x, told), learner.eval()(x, told))
 
 
 # ---- U7: the optimizer's state at a task switch ------------------------------------------------------------
@@ -204,16 +226,19 @@ def noting_what_is_trained(learner: Learner, sizes: list[int]) -> Learner:
 # ---- hidden state ------------------------------------------------------------------------------------------
 
 
+@every_learner_and_variant
+def test_it_ends_the_same_when_every_task_starts_in_a_fresh_learner(overrides: tuple) -> None:
+    make = maker(*overrides)
+    fresh = learn(make(), toys.stream(), training(patience=10), fresh=make)
+    assert torch.equal(fresh.weights, learned(*overrides).weights)
+    assert fresh.matrix == learned(*overrides).matrix
+
+
 def nothing_is_hidden(tmp_path: Path, *overrides: str) -> None:
     plain, fresh = (
         run(tmp_path / word, *overrides, f"debug.fresh_learner={word}") for word in ("false", "true")
     )
     assert but_what_may_differ(plain) == but_what_may_differ(fresh)
-
-
-@every_learner
-def test_it_ends_the_same_when_every_task_starts_in_a_fresh_learner(overrides: tuple, tmp_path: Path) -> None:
-    nothing_is_hidden(tmp_path, *overrides)
 
 
 class Hides(Finetune):
@@ -233,29 +258,43 @@ def test_a_hidden_tensor_is_caught(tmp_path: Path) -> None:
 
 # ---- resume ------------------------------------------------------------------------------------------------
 
-
-KILLED = [(case, "") for case in CASES]
-KILLED += [
-    (("learner=ewc",), extra) for extra in ("trainer.optimizer_state=carry", "trainer.precision=bf16-mixed")
+WAYS = {  # to hold something over the tasks
+    "nothing but its network": ("learner=finetune",),
+    "a memory": ("learner=er",),
+    "what was measured": ("learner=ewc",),
+    "a network that grows": ("learner=mntdp_d",),
+    "copies that are trained before a test": (
+        "learner._target_=tests.toys.Coreset",
+        "selection=none",
+        "trainer.patience=null",
+    ),
+    "moments of the optimizer": ("learner=ewc", "trainer.optimizer_state=carry"),
+    "weights in bf16": ("learner=ewc", "trainer.precision=bf16-mixed"),
+}
+OTHERS = [case for case in [*DEFAULTS, *VARIANTS] if case not in WAYS.values()]
+DRAWN = random.Random("kills").sample(OTHERS, 2)
+KILLED = [
+    *(pytest.param(case, id=way) for way, case in WAYS.items()),
+    *(
+        pytest.param(case, id=name_of(case), marks=[] if case in DRAWN else pytest.mark.all)
+        for case in OTHERS
+    ),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("overrides", "extra"), KILLED, ids=lambda part: name_of(part) if isinstance(part, tuple) else part or "-"
-)
+@pytest.mark.parametrize("overrides", KILLED)
 def test_killed_again_and_again_inside_phases_it_ends_the_same(
-    overrides: tuple, extra: str, tmp_path: Path, capfd
+    overrides: tuple, tmp_path: Path, capfd
 ) -> None:
-    options, kills = (*FRAGILE, *overrides, *extra.split()), 0
+    options, kills = (*FRAGILE, *overrides), 0
     while in_a_child(lambda: dying("block:7", lambda: run(tmp_path / "killed", *options))) == -signal.SIGKILL:
         kills += 1
         assert kills < 60, "no progress is made between kills"
     assert kills >= 2
     assert "resumed at step" in capfd.readouterr().err
-    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(
-        run(tmp_path / "whole", *options)
-    )
+    whole = run(tmp_path / "whole", *options, "debug.fresh_learner=true")  # a third way to the same end
+    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(whole)
 
 
 # ---- devices that are not at hand --------------------------------------------------------------------------

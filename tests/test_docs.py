@@ -29,6 +29,7 @@ from cl_lightning.conf_dir import conf_dir
 from cl_lightning.learners import Learner
 from cl_lightning.report.results import schema
 from tests import docs
+from tests.commands import composed
 from tests.docs import PAGES, README, ROOT, Command
 
 ALL = [command for path in PAGES for command in docs.commands(path)]
@@ -96,11 +97,11 @@ def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> No
     runs."""
     for overrides in configurations(arguments):
         searched = [] if extra is None else [f"hydra.searchpath=[file://{extra}]"]
-        cfg = config.compose_config(*overrides, *searched)
+        cfg = composed(*overrides, *searched)
         if "stream" in cfg.selection:  # a search over whole streams: its first job
             values = [f"{key}={as_override(value)}" for key, value in points_for(cfg)[0].items()]
             kept = [override for override in overrides if not override.startswith("selection")]
-            cfg = config.compose_config(*kept, *searched, "selection=task_level", *values)
+            cfg = composed(*kept, *searched, "selection=task_level", *values)
         config.check_config(cfg)
         check_targets(cfg)
         sources = {*build_sources(cfg)}  # their names

@@ -9,8 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -21,8 +24,8 @@ from cl_lightning.store.files import Store
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import InsideRecord, TaskRecord
 from tests import commands
-from tests.commands import SMALL, but_what_may_differ, configure, run
-from tests.dying import POINTS, dying, in_a_child, killed
+from tests.commands import SMALL, but_what_may_differ, configure, finished, made, run, thinned
+from tests.dying import POINTS, dying, forked, in_a_child, killed
 
 # Small mini-batches and blocks, a checkpoint after each, dropout and Adam: there is something to lose.
 FRAGILE = (
@@ -36,18 +39,9 @@ FRAGILE = (
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
+def whole() -> Callable[..., dict]:
     """Results of the uninterrupted run."""
-    known: dict[tuple, dict] = {}
-
-    def results(*overrides: str) -> dict:
-        if overrides not in known:
-            known[overrides] = but_what_may_differ(
-                run(tmp_path_factory.mktemp("whole"), *FRAGILE, *overrides)
-            )
-        return known[overrides]
-
-    return results
+    return lambda *overrides: but_what_may_differ(made(*FRAGILE, *overrides)[1])
 
 
 def folder_of(outputs: Path, *overrides: str) -> Path:
@@ -60,8 +54,7 @@ def once(point: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 2, 5])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "count"), thinned(POINTS, [2, 1, 5]))
 def test_killed_at_a_named_point(
     point: str, count: int, tmp_path: Path, whole, capfd: pytest.CaptureFixture
 ) -> None:
@@ -100,8 +93,15 @@ def test_killed_again_and_again_inside_a_phase(
 
 def interrupted(tmp_path: Path, fault: str = "block:8") -> Path:
     """The folder of a run that was killed."""
-    killed(fault, lambda: run(tmp_path, *FRAGILE))
+    shutil.copytree(killed_at(fault), tmp_path, dirs_exist_ok=True)
     return folder_of(tmp_path)
+
+
+@cache
+def killed_at(fault: str) -> Path:
+    outputs = Path(tempfile.mkdtemp())  # goes with the tests' temporary folder
+    killed(fault, lambda: run(outputs, *FRAGILE))
+    return outputs
 
 
 # ---- damage ------------------------------------------------------------------------------------------------
@@ -134,12 +134,11 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("file", [*FILES, "validation.json", "results.json"])
+@pytest.mark.parametrize(("file", "damage"), thinned([*FILES, "validation.json", "results.json"], DAMAGES))
 def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(
     damage, file: str, tmp_path: Path, whole
 ) -> None:
-    run(tmp_path, *FRAGILE)
+    finished(tmp_path, *FRAGILE)
     damage(folder_of(tmp_path) / file)
     if file == "run.json":
         with pytest.raises(Refusal, match=r"run\.json.*(damaged|gone)"):
@@ -159,12 +158,16 @@ def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(
     assert but_what_may_differ(results) == whole()
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(
-    ("fault", "file"),
-    [("test:2", "tasks/000.pt"), ("test:3", "tasks/001.pt"), ("task end:2", "tasks/000.pt")],
+    ("fault_and_file", "damage"),
+    thinned(
+        [("test:2", "tasks/000.pt"), ("test:3", "tasks/001.pt"), ("task end:2", "tasks/000.pt")], DAMAGES
+    ),
 )
-def test_a_damaged_learner_is_learned_again(damage, fault: str, file: str, tmp_path: Path, whole) -> None:
+def test_a_damaged_learner_is_learned_again(
+    fault_and_file: tuple[str, str], damage, tmp_path: Path, whole
+) -> None:
+    fault, file = fault_and_file
     folder = interrupted(tmp_path, fault)
     damage(folder / file)
     with pytest.warns(UserWarning, match=r"damaged|gone"):
@@ -190,8 +193,8 @@ def test_a_damaged_checkpoint_inside_a_phase_is_noticed_and_the_phase_trained_ag
 
 @pytest.mark.parametrize("file", FILES[1:])
 def test_a_file_of_another_run_is_not_taken_for_ones_own(file: str, tmp_path: Path, whole) -> None:
-    run(tmp_path, *FRAGILE)
-    run(tmp_path, *FRAGILE, "trainer.max_epochs=1")
+    finished(tmp_path, *FRAGILE)
+    finished(tmp_path, *FRAGILE, "trainer.max_epochs=1")
     shutil.copy(folder_of(tmp_path, "trainer.max_epochs=1") / file, folder_of(tmp_path) / file)
     if file.endswith(".pt"):
         (folder_of(tmp_path) / "rows" / "002.json").unlink()  # else nothing would ask for it
@@ -203,7 +206,7 @@ def test_a_file_of_another_run_is_not_taken_for_ones_own(file: str, tmp_path: Pa
 
 
 def test_records_that_changed_places_are_not_taken(tmp_path: Path, whole) -> None:
-    run(tmp_path, *FRAGILE)
+    finished(tmp_path, *FRAGILE)
     one, other = (folder_of(tmp_path) / "tasks" / name for name in ("000.json", "001.json"))
     texts = one.read_bytes(), other.read_bytes()
     one.write_bytes(texts[1])
@@ -221,7 +224,7 @@ def test_the_start_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_changed_digit_of_the_results_is_noticed(tmp_path: Path, whole) -> None:
-    run(tmp_path, *FRAGILE)
+    finished(tmp_path, *FRAGILE)
     path = folder_of(tmp_path) / "results.json"
     results = json.loads(path.read_text())
     results["accuracy_matrix"][2][0] = 0.999
@@ -314,13 +317,16 @@ BOTH = pytest.mark.parametrize(
 
 
 @BOTH
-def test_a_signal_saves_the_open_phase(number: int, code: int, tmp_path: Path) -> None:
+def test_a_signal_saves_the_open_phase(
+    number: int, code: int, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
     options = (*LONG, "trainer.checkpoint_minutes=60", "logger=csv", "trainer.log_every=1")
-    process, folder = start(tmp_path, *options), folder_of(tmp_path, *options)
+    child, folder = running(tmp_path, *options), folder_of(tmp_path, *options)
     wait_for(folder / "logs.csv", "loss/")  # it trains
-    process.send_signal(number)
-    assert process.wait(120) == code
-    assert "Traceback" not in process.stderr.read()
+    os.kill(child.pid, number)
+    child.join(120)
+    assert child.exitcode == code
+    assert "Traceback" not in capfd.readouterr().err
     store, _ = open_store(folder)
     assert store.load("work/inside/phase", InsideRecord).step > 0
     assert store.saved("work/inside/phase")
@@ -330,8 +336,9 @@ def test_a_signal_saves_the_open_phase(number: int, code: int, tmp_path: Path) -
 def test_a_signal_before_training_ends_the_program_and_the_command_goes_on(
     number: int, code: int, tmp_path: Path, whole
 ) -> None:
-    process = start(tmp_path)
-    while not (folder_of(tmp_path) / "holder.json").is_file():
+    process, holder = start(tmp_path), folder_of(tmp_path) / "holder.json"
+    while not holder.is_file():
+        assert process.poll() is None, "it ended before it held its folder"
         time.sleep(0.02)
     process.send_signal(number)
     assert process.wait(120) == code
@@ -340,11 +347,11 @@ def test_a_signal_before_training_ends_the_program_and_the_command_goes_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "code"), [("term", 143), ("int", 130)])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "how"), thinned(POINTS, ["term", "int"]))
 def test_a_signal_in_any_state_ends_the_program_and_the_command_goes_on(
-    point: str, how: str, code: int, tmp_path: Path, whole, capfd: pytest.CaptureFixture
+    point: str, how: str, tmp_path: Path, whole, capfd: pytest.CaptureFixture
 ) -> None:
+    code = {"term": 143, "int": 130}[how]
     fault = f"{point}:{min(2, once(point))}:{how}"
     assert (
         in_a_child(lambda: os._exit(exit_code(lambda: dying(fault, lambda: run(tmp_path, *FRAGILE))))) == code
@@ -358,24 +365,41 @@ def exit_code(function: Callable[[], object]) -> int:
         function()
     except SystemExit as end:
         return end.code
+    except Refusal as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
     return 0
+
+
+def running(outputs: Path, *overrides: str) -> BaseProcess:
+    """A process that makes a run, and ends with the program's exit code."""
+
+    def run_and_end() -> None:
+        hears_ctrl_c()
+        os._exit(exit_code(lambda: run(outputs, *FRAGILE, *overrides)))
+
+    return forked(run_and_end)
 
 
 # ---- the lock ----------------------------------------------------------------------------------------------
 
 
-def test_a_second_process_on_one_folder_says_who_holds_it(tmp_path: Path) -> None:
-    first = start(tmp_path, *LONG)
+def test_a_second_process_on_one_folder_says_who_holds_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    first = running(tmp_path, *LONG)
     wait_for(folder_of(tmp_path, *LONG) / "rows" / "000.json", "crc")
-    second = start(tmp_path, *LONG)
-    assert second.wait(120) == 2
-    assert f"in use by process {first.pid}" in second.stderr.read()
+    second = running(tmp_path, *LONG)
+    second.join(120)
+    assert second.exitcode == 2
+    assert f"in use by process {first.pid}" in capfd.readouterr().err
     first.kill()
-    first.wait()
+    first.join()
 
 
 def test_the_hold_of_a_killed_process_is_over_and_its_lock_stays_where_it_is(tmp_path: Path) -> None:
-    folder = interrupted(tmp_path)
+    killed("block:8", lambda: run(tmp_path, *FRAGILE))
+    folder = folder_of(tmp_path)
     assert (folder / "holder.json").is_file()
     before = (folder / "lock").stat().st_ino
     run(tmp_path, *FRAGILE)
@@ -384,17 +408,18 @@ def test_the_hold_of_a_killed_process_is_over_and_its_lock_stays_where_it_is(tmp
 
 
 def test_several_processes_show_one_finished_run_and_its_figures_are_drawn_once(tmp_path: Path) -> None:
-    run(tmp_path, *FRAGILE)
-    processes = [start(tmp_path, "figures=true") for _ in range(4)]
-    ends = [(process.communicate(timeout=120), process.returncode) for process in processes]
-    assert [code for _, code in ends] == [0] * 4, [said for (_, said), _ in ends]
+    finished(tmp_path, *FRAGILE)
+    children = [running(tmp_path, "figures=true") for _ in range(4)]
+    for child in children:
+        child.join(120)
+    assert [child.exitcode for child in children] == [0] * 4
     assert (folder_of(tmp_path) / "figures" / "over_tasks.png").is_file()
 
 
 def test_a_finished_run_in_a_folder_that_cannot_be_written_to_is_shown(
     tmp_path: Path, whole, monkeypatch
 ) -> None:
-    run(tmp_path, *FRAGILE)
+    finished(tmp_path, *FRAGILE)
     monkeypatch.setattr("os.access", lambda path, mode: False)
     monkeypatch.setattr(
         "cl_lightning.store.folder.FileLock", lambda path: pytest.fail("a lock cannot be made there")
@@ -408,7 +433,7 @@ def test_a_finished_run_in_a_folder_that_cannot_be_written_to_is_shown(
 def test_a_branch_takes_over_what_was_learned_before_and_goes_on_with_other_settings(
     tmp_path: Path, whole
 ) -> None:
-    run(tmp_path, *FRAGILE)
+    finished(tmp_path, *FRAGILE)
     old = folder_of(tmp_path)
     same = run(tmp_path, *FRAGILE, f"run={old}", "from_task=1")
     assert same["accuracy_matrix"] == whole()["accuracy_matrix"]
@@ -426,7 +451,7 @@ def logged(folder: Path) -> list[str]:
 
 def test_steps_of_a_branch_are_those_of_the_whole_run(tmp_path: Path) -> None:
     options = (*FRAGILE, "trainer.log_every=1")
-    run(tmp_path, *options)
+    finished(tmp_path, *options)
     old = folder_of(tmp_path, "trainer.log_every=1")
     run(tmp_path, *options, f"run={old}", "from_task=1")
     branched = logged(folder_of(tmp_path, "trainer.log_every=1", f"run={old}", "from_task=1"))
@@ -453,7 +478,7 @@ def test_a_branch_may_go_on_with_other_tasks(tmp_path: Path) -> None:
     ["before a record:2", "before a record:4", "record written:2", "record written:3", "after a rename:3"],
 )
 def test_a_branch_that_was_killed_while_it_began_is_no_run_from_scratch(fault: str, tmp_path: Path) -> None:
-    run(tmp_path, *FRAGILE)
+    finished(tmp_path, *FRAGILE)
     options = (*FRAGILE, f"run={folder_of(tmp_path)}", "from_task=1", "trainer.optimizer=sgd")
     uncut = but_what_may_differ(run(tmp_path / "uncut", *options))
     killed(fault, lambda: run(tmp_path / "cut", *options))
@@ -472,7 +497,7 @@ def test_a_branch_that_was_killed_while_it_began_is_no_run_from_scratch(fault: s
 def test_branches_that_cannot_be_are_refused_again_and_again(
     overrides: list[str], says: str, tmp_path: Path
 ) -> None:
-    run(tmp_path, *FRAGILE)
+    finished(tmp_path, *FRAGILE)
     for _ in range(2):
         with pytest.raises(Refusal, match=says):
             run(tmp_path, *FRAGILE, f"run={folder_of(tmp_path)}", *overrides)
@@ -481,7 +506,7 @@ def test_branches_that_cannot_be_are_refused_again_and_again(
 def test_of_checkpoints_the_last_alone_is_kept_where_asked_and_a_branch_says_what_it_needs(
     tmp_path: Path, whole
 ) -> None:
-    assert but_what_may_differ(run(tmp_path, *FRAGILE, "checkpoints=last")) == whole()
+    assert but_what_may_differ(finished(tmp_path, *FRAGILE, "checkpoints=last")) == whole()
     folder = folder_of(tmp_path)
     assert [path.name for path in (folder / "tasks").glob("*.pt")] == ["001.pt"]
     with (

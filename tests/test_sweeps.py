@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from cl_lightning.cli.command import main
 from cl_lightning.cli.report import main as report
-from tests.commands import SMALL, command, run
+from tests.commands import SMALL, command, process, run
 from tests.dying import killed
 from tests.test_resume import hears_ctrl_c
 
@@ -31,7 +31,11 @@ LAUNCHERS = {
 }
 
 
-@pytest.fixture(params=LAUNCHERS)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.all if name == "submitit_local" else []) for name in LAUNCHERS
+    ]
+)
 def launcher(request: pytest.FixtureRequest) -> tuple[str, ...]:
     if request.param in ("joblib", "submitit_local"):
         pytest.importorskip(f"hydra_plugins.hydra_{request.param.partition('_')[0]}_launcher")
@@ -50,8 +54,9 @@ def made(outputs: Path) -> dict[float, Path]:
 def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(
     launcher: tuple[str, ...], tmp_path: Path
 ) -> None:
+    start = command if launcher in (LAUNCHERS["basic"], LAUNCHERS["in batches"]) else process
     sweep = (*QUICK, f"outputs={tmp_path}", *launcher, "--multirun", "trainer.lr=1e30,-1,0.1,0.2")
-    done = command(*sweep, check=False)
+    done = start(*sweep, check=False)
     assert done.returncode == 2, done.stderr
     assert made(tmp_path).keys() == {0.1, 0.2}
     assert "Traceback" not in done.stderr
@@ -63,7 +68,7 @@ def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(
     there, lost = made(tmp_path)[0.1], made(tmp_path)[0.2]
     before = there.stat().st_mtime_ns, (there.parent / "run.json").stat().st_mtime_ns
     lost.unlink()
-    again = command(*sweep, check=False)
+    again = start(*sweep, check=False)
     assert again.returncode == 2
     assert again.stderr.splitlines()[-3:] == [head, *failed]
     assert made(tmp_path) == {0.1: there, 0.2: lost}
@@ -237,13 +242,18 @@ def two_long_runs(outputs: Path, launcher: tuple[str, ...]) -> Iterator[subproce
         output.close()
 
 
+TRIED = [("basic", "sigterm"), ("in batches", "ctrl_c"), ("joblib", "ctrl_c")]
+SIGNALLED = [
+    pytest.param(name, how, marks=[] if (name, how) in TRIED else pytest.mark.all)
+    for name in LAUNCHERS
+    for how in ("ctrl_c", "sigterm")
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"]
-)
-def test_ctrl_c_and_sigterm_end_all_jobs(
-    number: int, code: int, launcher: tuple[str, ...], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("launcher", "how"), SIGNALLED, indirect=["launcher"])
+def test_ctrl_c_and_sigterm_end_all_jobs(how: str, launcher: tuple[str, ...], tmp_path: Path) -> None:
+    number, code = {"ctrl_c": (signal.SIGINT, 130), "sigterm": (signal.SIGTERM, 143)}[how]
     with two_long_runs(tmp_path, launcher) as process:
         process.send_signal(number)
         assert process.wait(60) == code

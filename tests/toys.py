@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,6 +19,7 @@ import yaml
 
 from cl_lightning.backbones import MLP
 from cl_lightning.conf_dir import conf_dir
+from cl_lightning.data.lease import check_saved, unsaved
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import permuted
@@ -73,10 +76,12 @@ class Learned:
     matrix: list[list[float | None]]
     engine: Phases
     store: Store
+    lent: list[int]  # the number of past tasks that were lent with each
+    after: list[torch.Tensor]  # weights after each task
 
     @property
     def weights(self) -> torch.Tensor:
-        return torch.cat([p.detach().flatten() for p in self.learner.parameters()])
+        return weights_of(self.learner)
 
     def phase(self, task: int | None = None) -> PhaseRecord:
         """The last phase of a task, or of all."""
@@ -93,6 +98,10 @@ class Learned:
         return standing(self.phase(task).chosen)
 
 
+def weights_of(learner: Learner) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in learner.parameters()])
+
+
 def learn(
     learner: Learner,
     s: Stream,
@@ -100,25 +109,45 @@ def learn(
     folder: Path | None = None,
     callbacks: Sequence = (),
     tasks: int | None = None,
+    fresh: Callable[[], Learner] | None = None,
 ) -> Learned:
     """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first
-    ``tasks`` of the stream."""
+    ``tasks`` of the stream. Each task begins in a ``fresh`` learner that has loaded the state of the last."""
     settings, learner.head = settings or training(), s.head
-    store, phases = Store(folder or Path(tempfile.mkdtemp()), "toy"), []
+    store, phases = Store(folder or folder_while(learner), "toy"), []
     data = StreamDataModule(s, passes=settings.passes)
     engine = Phases(data, store, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
-    matrix = [evaluator.row(learner, 0)]
+    matrix, lent, after, constants = [evaluator.row(learner, 0)], [], [], unsaved(learner)
     for index in range(len(s) if tasks is None else tasks):
         with data.open(index, past=learner.needs.past_data, to=learner) as task:
+            lent.append(len(task.past))
             engine.learn(learner, task)
+            after.append(weights_of(learner))
+            if fresh:
+                check_saved(learner, constants)
+        if fresh:
+            learner = loaded(fresh(), learner)
         phases += engine.work.phases
         engine.work.phases = []
         predictors = engine.predictors(learner, index + 1, s.task_without_data(index))
         phases += engine.work.phases
         engine.work.phases = []
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))
-    return Learned(learner, phases, matrix, engine, store)
+    return Learned(learner, phases, matrix, engine, store, lent, after)
+
+
+def loaded(learner: Learner, from_: Learner) -> Learner:
+    """The learner with all that another one would have saved."""
+    learner.load_state_dict(copy.deepcopy(from_.state_dict()))
+    return learner
+
+
+def folder_while(owner: object) -> Path:
+    """A folder that is there as long as its owner."""
+    folder = tempfile.mkdtemp()
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 class Coreset(Finetune):

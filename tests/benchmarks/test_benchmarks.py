@@ -21,7 +21,18 @@ LITTLE = benchmark.Effort(repeats=1, part=0.01, overrides=SMALL)
 NAMES = [row.__name__ for row in benchmark.all_rows(LITTLE)]
 
 
-@pytest.mark.parametrize("index", range(len(NAMES)), ids=lambda i: f"{i}-{NAMES[i]}")
+SLOW = ("default_run", "safety", "search", "paths")
+MEASURED = [
+    pytest.param(
+        i,
+        id=f"{i}-{name}",
+        marks=pytest.mark.all if name in SLOW and i != NAMES.index("paths") else [],
+    )
+    for i, name in enumerate(NAMES)
+]
+
+
+@pytest.mark.parametrize("index", MEASURED)
 def test_every_row_is_measured_and_stands_on_the_page_about_speed(index: int) -> None:
     rows = list(benchmark.all_rows(LITTLE)[index])
     assert rows

@@ -121,7 +121,7 @@ def test_class_names_are_those_of_the_real_sets() -> None:
     assert sorted(names["emnist"]) == list("0123456789")
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize("name", ["fashion_mnist", "svhn"])
 def test_a_residual_network_learns_it_from_4000_images_and_not_perfectly(name: str) -> None:
     _, reached = train(examples(name, 4000), epochs=6, patience=6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from cl_lightning.randomness import rng
 from cl_lightning.store.records import Place
 from tests import toys
 from tests.commands import run as run_command
+from tests.commands import thinned
 from tests.learners import by_hand
 
 SHAPES = {"resnet": (3, 32, 32), "alexnet": (3, 32, 32), "mlp": (1, 28, 28)}
@@ -219,6 +220,37 @@ def patterns(seed: int) -> Images:
     return Images(f"patterns{seed}", tuple("abcd"), *pools, digest=f"patterns{seed}")
 
 
+class Notes:
+    """Notes, at the end of each task, its state and what it answers to the first test images of all tasks so
+    far; and which parts of candidates have gradients, in the second task."""
+
+    def __init__(self, **base: Any) -> None:
+        super().__init__(**base)
+        self.states, self.answers, self.gradients = [], [], {}
+
+    def on_task_end(self, task):
+        super().on_task_end(task)
+        self.states.append(copy.deepcopy(self.state_dict()))
+        with torch.no_grad():
+            self.answers.append([self(FIRST, earlier).clone() for earlier in range(task.index + 1)])
+
+    def after_backward(self, c, batch):
+        super().after_backward(c, batch)
+        if self.phase_run.task.index == 1 and isinstance(self, MNTDP):
+            names = {name for name, p in c.network.named_parameters() if p.grad is not None}
+            self.gradients[len(c.network.prefix)] = names
+            assert all(p.grad is None for p in self.library.parameters())
+
+
+@cache
+def shared(kind: Any = MNTDP, tasks: int = 3, **options: Any) -> toys.Learned:
+    """What one learner comes to, for all tests that ask for no more."""
+    return learned(copied(), type("Noting", (Notes, kind), {}), tasks=tasks, **options)
+
+
+FIRST = copied().test(0).x[:50]
+
+
 def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options: Any) -> toys.Learned:
     build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     return toys.learn(
@@ -235,6 +267,9 @@ class SecondAnew(MNTDP):
     def paths_from(self, sources, task):
         found = super().paths_from(sources, task)
         return found[-1:] if task.index == 1 else found
+
+
+pytestmark = pytest.mark.xdist_group("mntdp")
 
 
 @pytest.fixture(scope="module")
@@ -256,25 +291,17 @@ def test_a_task_that_was_there_before_is_found_and_re_used_whole(run: toys.Learn
 
 
 def test_nothing_is_ever_forgotten_to_the_bit() -> None:
-    s = copied()
-    build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
-    learner = MNTDP(build=build, head=s.head, seed=0)
-    logits, x = [], s.test(0).x[:50]
-
-    class Watch(MNTDP):
-        def on_task_end(self, task):
-            logits.append([self(x, earlier).clone() for earlier in range(task.index + 1)])
-
-    learner.__class__ = Watch
-    matrix = toys.learn(learner, s, toys.training(max_epochs=3, patience=1000)).matrix
-    for later in logits[1:]:
-        assert torch.equal(later[0], logits[0][0])
+    learner: Any = shared().learner
+    for later in learner.answers[1:]:
+        assert torch.equal(later[0], learner.answers[0][0])
+    assert torch.equal(learner.answers[2][1], learner.answers[1][1])
+    matrix = shared().matrix
     assert all(row[0] == matrix[1][0] for row in matrix[1:])
 
 
 def test_candidates_that_are_discarded_leave_frozen_modules_as_they_were() -> None:
-    first = learned(copied(), tasks=1).learner.state_dict()
-    later = learned(copied(), tasks=3).learner.state_dict()
+    first, *_, later = shared().learner.states
+    assert len(later) > len(first)
     assert all(
         torch.equal(value, later[key]) for key, value in first.items() if isinstance(value, torch.Tensor)
     )
@@ -282,17 +309,7 @@ def test_candidates_that_are_discarded_leave_frozen_modules_as_they_were() -> No
 
 
 def test_a_candidate_trains_nothing_but_its_new_modules() -> None:
-    gradients: dict[int, set[str]] = {}
-
-    class Watch(MNTDP):
-        def after_backward(self, c, batch):
-            if self.phase_run.task.index == 1:
-                gradients[len(c.network.prefix)] = {
-                    name for name, p in c.network.named_parameters() if p.grad is not None
-                }
-                assert all(p.grad is None for p in self.library.parameters())
-
-    learned(copied(), Watch, tasks=2)
+    gradients = shared().learner.gradients
     assert set(gradients) == set(range(7))
     assert all(
         len({name.split(".")[1] for name in names}) == 7 - reused for reused, names in gradients.items()
@@ -306,31 +323,30 @@ def test_the_all_new_candidate_is_the_independent_network() -> None:
         def paths_from(self, sources, task):
             return super().paths_from(sources, task)[-1:]
 
-    s = copied()
-    alone, independent = learned(s, AllNew, tasks=2).learner, learned(s, Independent, tasks=2).learner
+    s, independent = copied(), shared(Independent, 2)
+    alone = learned(s, AllNew, tasks=2).learner
     x = s.test(1).x[:20]
-    assert torch.equal(alone(x, 1), independent(x, 1))
-    in_company = learned(s, tasks=2).standing(1)["reuse=0,default"]
-    assert (
-        in_company["val_accuracy"] == learned(s, Independent, tasks=2).standing(1)["default"]["val_accuracy"]
-    )
+    assert torch.equal(alone(x, 1), independent.learner(x, 1))
+    in_company = shared().standing(1)["reuse=0,default"]
+    assert in_company["val_accuracy"] == independent.standing(1)["default"]["val_accuracy"]
+
+
+LEARN_ALIKE = [(MNTDP, 3, {}), (Independent, 2, {}), (NewHead, 1, {}), (NewHead, 2, {"trunk": "finetune"})]
 
 
 def test_all_learners_end_the_first_task_alike() -> None:
-    s, x = copied(), copied().test(0).x[:20]
-    logits = [
-        learned(s, kind, tasks=1).learner(x, 0)
-        for kind in (MNTDP, Independent, NewHead, partial(NewHead, trunk="finetune"))
-    ]
-    assert all(torch.equal(one, logits[0]) for one in logits)
+    one, *others = (shared(kind, n, **options).learner.answers[0][0] for kind, n, options in LEARN_ALIKE)
+    assert all(torch.equal(other, one) for other in others)
 
 
 def test_new_heads_moving_trunk_keeps_the_running_statistics_of_the_first_task() -> None:
-    one, two = (learned(copied(), partial(NewHead, trunk="finetune"), tasks=n).learner.trunk for n in (1, 2))
-    assert all(torch.equal(value, dict(two.named_buffers())[name]) for name, value in one.named_buffers())
-    assert not any(
-        torch.equal(value, dict(two.named_parameters())[name]) for name, value in one.named_parameters()
-    )
+    one, two = shared(NewHead, 2, trunk="finetune").learner.states
+    trunk = dict(shared(NewHead, 2, trunk="finetune").learner.trunk.named_parameters())
+    kept = {name for name in one if name.startswith("trunk.") and torch.is_tensor(one[name])}
+    moved = {f"trunk.{name}" for name in trunk}
+    assert len(kept) > len(moved) > 0
+    assert all(torch.equal(one[name], two[name]) for name in kept - moved)
+    assert not any(torch.equal(one[name], two[name]) for name in moved)
 
 
 def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
@@ -380,8 +396,9 @@ def test_shifted_labels_need_another_head() -> None:
     assert 1 <= learner.account().reused < 7
 
 
-@pytest.mark.parametrize("at_once", [None, 1, 3])
-@pytest.mark.parametrize("tied", [range(8), (7, 0), (5, 4, 1), (2, 0)])
+@pytest.mark.parametrize(
+    ("tied", "at_once"), thinned([range(8), (7, 0), (5, 4, 1), (2, 0)], [None, 1, 3], each=2)
+)
 def test_ties_go_to_the_candidate_that_re_uses_more(
     tied: Sequence[int], at_once: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

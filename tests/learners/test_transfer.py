@@ -17,7 +17,7 @@ import pytest
 
 from tests.commands import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("transfer")]  # runs are shared
 
 LARGE, FEW = "n_train: 2000, n_val: 300", "n_train: 100, n_val: 100"
 BETWEEN = "{source: fashion_mnist, n_train: 200, n_val: 100}, {source: kmnist, n_train: 200, n_val: 100}"
@@ -67,8 +67,15 @@ def learned(stream: str, seed: int, *overrides: str) -> dict[str, Any]:
         return run(Path(folder), *options, small=False)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("stream", ["minus", "out"])
+@pytest.mark.parametrize(
+    ("stream", "seed"),
+    [
+        ("minus", 0),
+        pytest.param("minus", 1, marks=pytest.mark.all),
+        pytest.param("out", 0, marks=pytest.mark.all),
+        ("out", 1),
+    ],
+)
 def test_few_examples_of_a_known_task_are_learned_with_its_modules(stream: str, seed: int) -> None:
     results = learned(stream, seed)
     first, *_, last = results["notes"]
@@ -77,13 +84,14 @@ def test_few_examples_of_a_known_task_are_learned_with_its_modules(stream: str, 
     assert results["reference"]["transfer"] >= 0.14
 
 
-@pytest.mark.parametrize("stream", ["plus", "pl"])
+@pytest.mark.parametrize("stream", ["plus", pytest.param("pl", marks=pytest.mark.all)])
 def test_where_nothing_is_to_be_gained_little_is_re_used_and_nothing_lost(stream: str) -> None:
     results = learned(stream, 0)
     assert results["notes"][-1]["reused"] <= 2
     assert -0.04 <= results["reference"]["transfer"] <= 0.05
 
 
+@pytest.mark.all
 def test_a_random_prior_finds_less_to_transfer() -> None:
     nearest, random = (
         [learned("minus", seed, *p)["reference"]["transfer"] for seed in (0, 1)]
@@ -92,11 +100,14 @@ def test_a_random_prior_finds_less_to_transfer() -> None:
     assert mean(random) <= mean(nearest) - 0.1
 
 
-@pytest.mark.parametrize("stream", FIRST_AND_LAST)
+@pytest.mark.parametrize(
+    "stream", ["minus", "plus", *(pytest.param(name, marks=pytest.mark.all) for name in ("out", "pl"))]
+)
 def test_nothing_is_forgotten(stream: str) -> None:
     assert learned(stream, 0)["metrics"]["forgetting"] == 0
 
 
+@pytest.mark.all
 def test_ten_drawn_tasks_are_learned_better_than_apart_and_in_less_memory(tmp_path: Path) -> None:
     """S_long in small: two data sets, 1500 or 50 examples a task."""
     drawn = (

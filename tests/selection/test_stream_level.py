@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,8 @@ from cl_lightning.cli.report import main as report
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import Choice, Scored, choose, outer_points
-from tests.commands import run
+from tests.commands import command, process, run
+from tests.dying import dying, in_a_child
 
 # Two tasks whose pixels are permuted: learning the second well forgets the first.
 FORGETS = (
@@ -35,8 +33,7 @@ def sweep_of(outputs: Path) -> Path:
     return path
 
 
-# ---- the choice
-# ----------------------------------------------------------------------------------------------
+# ---- the choice --------------------------------------------------------------------------------------------
 
 
 def jobs(scores: dict[tuple[int, int], float | None], others: tuple[str, ...] = ()) -> list[Scored]:
@@ -78,8 +75,7 @@ def test_an_outer_grid_that_is_none_is_refused(grid: object) -> None:
         outer_points(grid)
 
 
-# ---- through the command line
-# --------------------------------------------------------------------------------
+# ---- through the command line ------------------------------------------------------------------------------
 
 
 def test_the_end_of_the_stream_chooses_and_not_what_each_task_had_when_learned(
@@ -203,54 +199,43 @@ def test_the_papers_strengths_of_ewc_are_the_outer_grid_of_its_experiments() -> 
         assert [point["learner.strength"] for point in points] == [1, 5, 10, 50, 100, 500, 1000, 5000, 10000]
 
 
+SHORT = ("trainer.max_epochs=2", "stream.n_train=100", "stream.n_val=60", "stream.n_test=60")
+KILLS = ["block:3", "record written:3", "after a rename:9", "record written:5", "block:2", "test:2"]
+
+
 @pytest.mark.slow
-def test_a_sweep_that_is_killed_again_and_again_comes_to_the_same_end(tmp_path: Path) -> None:
-    draw, end = random.Random(0), {}
-    for name, kills in (("whole", 0), ("killed", 6)):
-        outputs = tmp_path / name
-        command = [
-            sys.executable,
-            "-m",
-            "cl_lightning",
-            *FORGETS,
-            *SEARCH,
-            f"outputs={outputs}",
-            "trainer.checkpoint_minutes=0.001",
-        ]
-        for _ in range(kills):
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(draw.uniform(1.5, 5))
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-        subprocess.run(command, check=True, capture_output=True)
-        end[name] = sweep_of(outputs).read_text().replace(str(outputs), "")
+@pytest.mark.parametrize("kills", [KILLS[::3], pytest.param(KILLS, marks=pytest.mark.all)], ids=len)
+def test_a_sweep_that_is_killed_again_and_again_comes_to_the_same_end(
+    kills: list[str], tmp_path: Path
+) -> None:
+    end = {}
+    for name, faults in (("whole", []), ("killed", kills)):
+        sweep = (*FORGETS, *SEARCH, *SHORT, f"outputs={tmp_path / name}", "trainer.checkpoint_minutes=0.001")
+        ends = [in_a_child(lambda f=fault, s=sweep: dying(f, lambda: command(*s))) for fault in faults]
+        assert ends.count(-signal.SIGKILL) >= len(faults) // 2
+        command(*sweep)
+        end[name] = sweep_of(tmp_path / name).read_text().replace(str(tmp_path / name), "")
     assert end["whole"] == end["killed"]
 
 
+LAUNCHERS = [
+    ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
+    pytest.param(("hydra/launcher=submitit_local",), marks=pytest.mark.all),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "launcher", [("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"), ("hydra/launcher=submitit_local",)]
-)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_any_launcher_comes_to_the_same_choice_and_tells_a_line_a_job(
     launcher: tuple[str, ...], tmp_path: Path
 ) -> None:
     pytest.importorskip(f"hydra_plugins.hydra_{launcher[0].partition('=')[2].partition('_')[0]}_launcher")
-    said = {}
-    for name, extra in (("basic", ()), ("other", launcher)):
-        command = [
-            sys.executable,
-            "-m",
-            "cl_lightning",
-            *FORGETS,
-            *SEARCH,
-            f"outputs={tmp_path / name}",
-            *extra,
-        ]
-        said[name] = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    texts = [json.loads(sweep_of(tmp_path / name).read_text()) for name in said]
+    here = command(*FORGETS, *SEARCH, *SHORT, f"outputs={tmp_path / 'basic'}")
+    there = process(*FORGETS, *SEARCH, *SHORT, f"outputs={tmp_path / 'other'}", *launcher)
+    texts = [json.loads(sweep_of(tmp_path / name).read_text()) for name in ("basic", "other")]
     assert texts[0]["chosen"] == texts[1]["chosen"]
     assert [job["validation"] for job in texts[0]["jobs"]] == [job["validation"] for job in texts[1]["jobs"]]
-    assert said["other"].count(" done") == 3
+    assert here.stderr.count(" done") == there.stderr.count(" done") == 3
 
 
 def test_torch_is_not_imported_to_find_the_sweepers() -> None:

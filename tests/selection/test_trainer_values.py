@@ -66,7 +66,8 @@ def from_a_branch(outputs: Path, *overrides: str) -> None:
     from_the_command_line(outputs, f"run={folder_of(configure(*other))}", "from_task=1", *overrides)
 
 
-WAYS = [from_the_command_line, from_python, from_a_file, from_a_sweep, from_a_branch]
+REST = [from_python, from_a_file, from_a_branch]
+WAYS = [from_the_command_line, from_a_sweep, *REST]
 
 
 def results_of(outputs: Path) -> dict:
@@ -85,7 +86,9 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [from_the_command_line, from_a_sweep, *(pytest.param(way, marks=pytest.mark.all) for way in REST)]
+)
 def test_a_learning_rate_of_the_trainer_is_what_is_trained_with(
     way, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
