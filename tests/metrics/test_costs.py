@@ -224,3 +224,9 @@ def test_memory_is_measured_texts_and_bytes_and_nested_lists_too() -> None:
     held = held_bytes(learner)
     assert held["memory.a"] == 4 + 2 + 8 + 12
     assert held["memory.view"] == 400, "a view keeps all of its storage"
+
+
+def test_a_tensor_that_a_memory_holds_twice_is_stored_once_and_counts_once() -> None:
+    learner, images = Finetune(build=builder(toys.stream()), head=toys.stream().head), torch.zeros(100)
+    learner.memory = {"x": {"all": images, "again": images, "first": images[:10]}}
+    assert held_bytes(learner)["memory.x"] == 400 + len("all" + "again" + "first")
