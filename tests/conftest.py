@@ -18,10 +18,30 @@ from omegaconf import OmegaConf
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
+LONGEST_FIRST = (  # a worker has whole files, so that what they share is made once; long ones come first
+    "tests/test_resume.py",
+    "tests/test_sweeps.py",
+    "tests/test_configs.py",
+    "tests/test_command_line.py",
+    "tests/report/test_compare.py",
+    "tests/selection/test_stream_level.py",
+    "tests/test_contract.py",
+    "tests/learners/test_mntdp.py",
+    "tests/test_bad_commands.py",
+    "tests/test_experiment.py",
+    "tests/report/test_loggers.py",
+    "tests/learners/test_transfer.py",
+    "tests/test_docs.py",
+)
 REAL_DATA = os.environ.get("CL_LIGHTNING_DATA", "")
 THREADS = int(os.environ.get("CL_LIGHTNING_TEST_THREADS", "1"))
 settings.register_profile("any machine", deadline=None)  # however busy it is
 settings.load_profile("any machine")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {file: number for number, file in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
 
 
 @pytest.fixture(autouse=True, scope="session")

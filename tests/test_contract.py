@@ -65,12 +65,7 @@ def name_of(overrides: tuple[str, ...]) -> str:
 
 
 def cases(*of_defaults: list[tuple[str, ...]]) -> list[Any]:
-    """Those of one learner stay with one worker, which learns the toy stream once for all its promises."""
-    return [
-        pytest.param(case, marks=pytest.mark.xdist_group(case[0]), id=name_of(case))
-        for some in of_defaults
-        for case in some
-    ]
+    return [pytest.param(case, id=name_of(case)) for some in of_defaults for case in some]
 
 
 every_learner = pytest.mark.parametrize("overrides", cases(DEFAULTS))

@@ -24,8 +24,6 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.protocol import Grants
 from tests.commands import configure
 
-pytestmark = pytest.mark.xdist_group("declarations")  # choices are composed once
-
 CONF = Path(conf_dir())
 FILES = sorted(path for path in CONF.rglob("*.yaml") if path.parent.name != "experiment")
 READERS = {

@@ -269,9 +269,6 @@ class SecondAnew(MNTDP):
         return found[-1:] if task.index == 1 else found
 
 
-pytestmark = pytest.mark.xdist_group("mntdp")
-
-
 @pytest.fixture(scope="module")
 def run() -> toys.Learned:
     """The first task is learned well; of the third there are too few images to learn it anew."""

@@ -17,7 +17,7 @@ import pytest
 
 from tests.commands import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("transfer")]  # runs are shared
+pytestmark = pytest.mark.slow
 
 LARGE, FEW = "n_train: 2000, n_val: 300", "n_train: 100, n_val: 100"
 BETWEEN = "{source: fashion_mnist, n_train: 200, n_val: 100}, {source: kmnist, n_train: 200, n_val: 100}"
