@@ -335,7 +335,7 @@ def cut_after(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "save", save)
 
 
-KEYS = ["run", "rows/000", "work/task1-0-0", "tasks/001", "rows/002", "rows/003", "validation"]
+KEYS = ["run", "rows/000", "work/task1-0/0", "tasks/001", "rows/002", "rows/003", "validation"]
 
 
 @pytest.mark.parametrize(("learner", "key"), thinned(LEARNERS, KEYS))

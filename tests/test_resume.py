@@ -328,8 +328,8 @@ def test_a_signal_saves_the_open_phase(
     assert child.exitcode == code
     assert "Traceback" not in capfd.readouterr().err
     store, _ = open_store(folder)
-    assert store.load("work/inside/phase", InsideRecord).step > 0
-    assert store.saved("work/inside/phase")
+    assert store.load("work/inside/0", InsideRecord).step > 0
+    assert store.saved("work/inside/0")
 
 
 @BOTH
