@@ -142,7 +142,7 @@ def tuple_as_list(value: Any) -> Any:
 
 
 def words_to_choose_from(annotation: Any) -> list[str]:
-    """Of an annotation, the values that are named one by one."""
+    """The values that an annotation names one by one."""
     if get_origin(annotation) is Literal:
         return list(dict.fromkeys(map(as_yaml, get_args(annotation))))
     parts = get_args(annotation) if get_origin(annotation) not in (None, Annotated) else ()

@@ -10,8 +10,10 @@ from statistics import median
 from time import process_time
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from cl_lightning import experiment
 from cl_lightning.build import build_stream
@@ -377,6 +379,40 @@ def test_other_images_than_before_are_another_run(tmp_path: Path, monkeypatch) -
     monkeypatch.setattr(experiment, "build_stream", changed)
     run(tmp_path)
     assert len(list(tmp_path.glob("*/*/*/results.json"))) == 2
+
+
+def draw_images(folder: Path, brightest: int) -> None:
+    """Files of images in a folder a class, as many and under the same names whatever they show."""
+    draws = np.random.default_rng(brightest)
+    for part, count in (("train", 12), ("test", 4)):
+        for label in range(4):
+            place = folder / part / f"class{label}"
+            place.mkdir(parents=True, exist_ok=True)
+            for number in range(count):
+                pixels = draws.integers(0, brightest, (5, 5), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.png")
+
+
+def test_a_run_is_not_gone_on_with_other_images_that_took_the_place_of_its_own(
+    tmp_path: Path, monkeypatch
+) -> None:
+    own = f"{{_target_: cl_lightning.data.sources.ImageFolder, folder: own, root: {tmp_path}}}"
+    sizes = ("stream.tasks=2", "stream.n_train=12", "stream.n_val=6", "stream.n_test=null")
+    options = (f"+data.sources.own={own}", "stream.source=own", "selection=none", *sizes)
+    draw_images(tmp_path / "own", 100)
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        cut_after("tasks/000", patch)
+        run(tmp_path / "out", *options)
+    (begun,) = (path.parent for path in tmp_path.glob("out/*/*/*/run.json"))
+    before = sorted(path.name for path in (begun / "tasks").iterdir())
+    draw_images(tmp_path / "own", 200)
+    results = run(tmp_path / "out", *options)
+    assert results["finished"]
+    assert len(list(tmp_path.glob("out/*/*/*/run.json"))) == 2
+    assert sorted(path.name for path in (begun / "tasks").iterdir()) == before
+    digests = [json.loads(path.read_text())["record"]["stream"]["images"]["own"]
+               for path in tmp_path.glob("out/*/*/*/run.json")]  # fmt: skip
+    assert len(set(digests)) == 2
 
 
 def test_the_folder_holds_configuration_records_learners_results_and_curves(tmp_path: Path) -> None:

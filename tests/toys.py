@@ -22,9 +22,9 @@ from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.lease import check_saved, unsaved
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.sources.cache import Images, Pool
-from cl_lightning.data.streams.recipes import permuted
+from cl_lightning.data.streams.recipes import permuted, split
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.data.task import Split
+from cl_lightning.data.task import HeadMode, Split
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
@@ -51,6 +51,14 @@ def images(n: int = 400, classes: int = 4, seed: int = 0) -> Images:
 
 def stream(tasks: int = 3, n_train: int = 60, n_val: int = 40, **options: Any) -> Stream:
     return permuted(images(), seed=0, tasks=tasks, n_train=n_train, n_val=n_val, n_test=None, **options)
+
+
+def pairs_of_classes(
+    head: HeadMode = "multi_train_test", tasks: int = 2, n_train: int = 60, n_val: int = 0
+) -> Stream:
+    """Tasks of two classes each, with outputs of their own."""
+    sizes = {"n_train": n_train, "n_val": n_val, "n_test": None}
+    return split(images(classes=2 * tasks), seed=0, tasks=tasks, classes_per_task=2, head=head, **sizes)
 
 
 def builder(s: Stream, sizes: Sequence[int] = (16, 16), **options: Any) -> Callable[..., nn.Module]:

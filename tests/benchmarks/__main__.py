@@ -148,9 +148,9 @@ def paths(
 
 
 def search(effort: Effort) -> Iterator[Row]:
-    """Of the training of S_long's tasks with trainer=reduced: of a large one 2500 mini-batches of 32, with 23
-    scorings on 12,500 images, reckoned from what 40 take more than 20; of a small one 40 mini-batches of 25,
-    each with a scoring on 75 images."""
+    """The search's part of the training of S_long's tasks with trainer=reduced. A large task has 2500
+    mini-batches of 32 with 23 scorings on 12,500 images, reckoned from what 40 take more than 20; a small one
+    40 mini-batches of 25, each with a scoring on 75 images."""
     some, steps = partial(modular.training, width=16, grid=[{}]), effort.of(20)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -88,7 +88,7 @@ def fisher_sides(n: int) -> tuple[Callable[[], object], Callable[[], object]]:
 
 
 def projection_share(n: int) -> float:
-    """Of GEM's time in the engine, what is neither the mini-batch's own gradient nor those of the
+    """The share of GEM's time in the engine that is neither the mini-batch's own gradient nor those of the
     memories."""
     ours, _ = gem_sides(n)
     spent = {"after_backward": 0.0, "memory_gradients": 0.0}

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from cl_lightning.data.sources.cache import damage, open_images
 from cl_lightning.errors import Refusal
+from tests.dying import in_a_child
 
 
 class Counted:
@@ -59,6 +61,27 @@ def test_what_a_killed_process_left_is_not_taken_for_data(tmp_path: Path) -> Non
     (place / "meta.json").rename(place / "gone")  # as if it had been killed before the end
     assert open_images("toy", source, tmp_path / "cache").train.x.max() == 7
     assert (tmp_path / "log").read_text() == "decoded\n" * 2
+
+
+class Killed(Counted):
+    """A source whose process is killed while it decodes."""
+
+    def decode(self) -> dict[str, torch.Tensor]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return super().decode()
+
+
+def test_a_half_written_folder_of_a_killed_process_is_removed_when_images_are_made(
+    tmp_path: Path,
+) -> None:
+    source, cache = Counted(tmp_path / "log"), tmp_path / "cache"
+    assert in_a_child(lambda: open_images("toy", Killed(tmp_path / "log"), cache)) == -signal.SIGKILL
+    (half,) = cache.glob("*.building")
+    (half / "train_x.npy").write_bytes(b"half of it")
+    assert open_images("toy", source, cache).train.x.max() == 7
+    assert not list(cache.glob("*.building"))
+    (whole,) = (path for path in cache.iterdir() if path.is_dir())
+    assert damage(whole) is None
 
 
 def test_writing_to_the_images_does_not_reach_the_disk(tmp_path: Path) -> None:

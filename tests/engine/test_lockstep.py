@@ -573,23 +573,12 @@ def test_task_hooks_see_networks_in_evaluation_mode(patience) -> None:
 
 
 def test_head_masks_are_there_in_task_hooks() -> None:
-    from cl_lightning.data.streams.recipes import split
-
     class Masked(Finetune):
         def on_task_end(self, task):
             batch = next(task.train.batches(4))
             self.seen = self.masked(torch.zeros(4, 4), batch)
 
-    s = split(
-        toys.images(),
-        seed=0,
-        tasks=2,
-        classes_per_task=2,
-        n_train=20,
-        n_val=0,
-        n_test=None,
-        head="multi_train_test",
-    )
+    s = toys.pairs_of_classes(n_train=20)
     learner = Masked(build=builder(s), head=s.head, seed=0)
     learn(learner, s)
     assert learner.seen.isinf().sum(1).tolist() == [2] * 4

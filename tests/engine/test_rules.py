@@ -82,7 +82,7 @@ def ends(learned: Learned) -> list[float]:
 
 
 def lengths(steps: int, lr: float = 0.1) -> list[float]:
-    """Of w after 0, 1, ... steps of plain gradient descent: each takes the part lr off."""
+    """The lengths of w after 0, 1, ... steps of plain gradient descent: each takes the part lr off."""
     return [5 * (1 - lr) ** step for step in range(steps + 1)]
 
 
@@ -365,8 +365,7 @@ class Speakers(Finetune):
 
 
 def a_split(head: str):
-    sizes = {"n_train": 20, "n_val": 37, "n_test": None}
-    return split(toys.images(), seed=0, tasks=2, classes_per_task=2, head=head, **sizes)
+    return toys.pairs_of_classes(head, n_train=20, n_val=37)
 
 
 def share_of(s, task: int, label: int) -> float:
@@ -449,8 +448,7 @@ def test_an_accuracy_is_the_share_of_all_validation_images_whatever_the_batches(
 def test_two_tasks_of_a_grid_end_where_a_plain_loop_over_its_points_does(sizes: tuple, head: str) -> None:
     """Decay, clipping, early stopping, choice by validation, the winner handed on. Wide layers are
     stacked."""
-    counts = {"n_train": 60, "n_val": 40, "n_test": None}
-    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, head=head, **counts)
+    s = toys.pairs_of_classes(head, n_val=40)
     grid = [{"lr": 0.02, "weight_decay": 0.1}, {"lr": 0.5}, {"lr": 0.05}]
     settings = training(optimizer="sgd", max_epochs=5, patience=8, clip=1.0)
     learned = learn(Finetune(build=builder(s, sizes), head=s.head, grid=grid, seed=3), s, settings)
@@ -475,7 +473,7 @@ def by_itself(network: nn.Module, task, point: dict, index: int) -> tuple[float,
     masked = task.head.mode == "multi_train_test"
 
     def over(logits: torch.Tensor) -> torch.Tensor:
-        """Of the task's outputs alone, if so; then labels are places among them."""
+        """The logits of the task's outputs alone, if so; then labels are places among them."""
         return logits[:, own] if masked else logits
 
     def places(y: torch.Tensor) -> torch.Tensor:

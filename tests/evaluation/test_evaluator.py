@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.streams.show import Show
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Split
@@ -26,9 +25,7 @@ CPU = torch.device("cpu")
 
 
 def a_split(head: str, n_val: int = 0):
-    return split(
-        toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=20, n_val=n_val, n_test=None, head=head
-    )
+    return toys.pairs_of_classes(head, n_train=20, n_val=n_val)
 
 
 class Says(Finetune):

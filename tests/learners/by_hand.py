@@ -15,7 +15,6 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
-from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Split
 from cl_lightning.learners import Learner
@@ -32,7 +31,7 @@ Net = list[Tensor]
 
 def pairs() -> Stream:
     """Three tasks of two classes each; a loss is over these two alone."""
-    return split(toys.images(classes=6), 0, 3, 2, n_train=60, n_val=40, n_test=None, head="multi_train_test")
+    return toys.pairs_of_classes(tasks=3, n_val=40)
 
 
 def learned(learner: Learner, s: Stream) -> Any:

@@ -7,7 +7,6 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.task import Blocks
 from cl_lightning.learners import Finetune
 from tests import toys
@@ -25,7 +24,7 @@ def flat(network: nn.Module) -> torch.Tensor:
 def test_finetune_is_a_hand_written_loop_to_the_bit(
     optimizer: str, dropout: float, head: str, state: str
 ) -> None:
-    s = split(toys.images(), seed=0, tasks=2, classes_per_task=2, n_train=60, n_val=0, n_test=None, head=head)
+    s = toys.pairs_of_classes(head)
     build = builder(s, dropout=dropout)
     momentum = 0.0 if optimizer == "adam" else 0.9
     learned = learn(

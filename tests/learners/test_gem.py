@@ -292,18 +292,7 @@ def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
 
 @pytest.mark.parametrize("cls", [GEM, AGEM])
 def test_memories_count_for_the_outputs_of_their_own_task(cls) -> None:
-    from cl_lightning.data.streams.recipes import split
-
-    s = split(
-        toys.images(),
-        seed=0,
-        tasks=2,
-        classes_per_task=2,
-        n_train=60,
-        n_val=0,
-        n_test=None,
-        head="multi_train_test",
-    )
+    s = toys.pairs_of_classes()
     learner = learn(
         cls(build=builder(s), head=s.head, seed=0, memories=20), s, training(optimizer="sgd", lr=0.1), tasks=1
     ).learner
@@ -320,18 +309,7 @@ def test_memories_count_for_the_outputs_of_their_own_task(cls) -> None:
 
 @pytest.mark.parametrize("cls", [GEM, AGEM])
 def test_a_head_that_no_loss_is_about_stays_without_a_gradient(cls) -> None:
-    from cl_lightning.data.streams.recipes import split
-
-    s = split(
-        toys.images(classes=6),
-        seed=0,
-        tasks=3,
-        classes_per_task=2,
-        n_train=60,
-        n_val=0,
-        n_test=None,
-        head="multi_train_test",
-    )
+    s = toys.pairs_of_classes(tasks=3)
     learner = learn(
         cls(build=builder(s, heads="per_task"), head=s.head, seed=0, memories=20),
         s,

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.learners import ER
 from cl_lightning.learners.parts.memory import reservoir, ring_of_each_class
@@ -100,16 +99,7 @@ def test_mini_batches_are_doubled_with_examples_of_past_tasks_alone(policy: str)
 
 
 def test_replayed_examples_count_for_their_own_tasks_outputs() -> None:
-    s = split(
-        toys.images(),
-        seed=0,
-        tasks=2,
-        classes_per_task=2,
-        n_train=60,
-        n_val=0,
-        n_test=None,
-        head="multi_train_test",
-    )
+    s = toys.pairs_of_classes()
     learner = ER(build=builder(s), head=s.head, seed=0, size=20)
     learn(learner, s, training(max_epochs=1), tasks=1)
     batch = learner.extend(Batch(*s.task(1).train.gather(torch.arange(5)), key=(0, "task1", 0, 0)))

@@ -303,7 +303,7 @@ def test_what_is_called_forgetting_is_positive_where_something_was_forgotten(tmp
 
 
 def change_result(folder: Path, **known: object) -> None:
-    """Of the only run there."""
+    """Other values in the results of the only run there."""
     (file,) = folder.rglob("results.json")
     content = json.loads(file.read_text())
     content["costs"][-1]["published_memory"] = 0

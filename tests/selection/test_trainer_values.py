@@ -60,7 +60,7 @@ def from_a_sweep(outputs: Path, *overrides: str) -> None:
 
 
 def from_a_branch(outputs: Path, *overrides: str) -> None:
-    """Of a run that was made with the default grid."""
+    """A branch of a run that was made with the default grid."""
     other = [*QUICK, f"outputs={outputs}", "name=other"]
     run_config(configure(*other))
     from_the_command_line(outputs, f"run={folder_of(configure(*other))}", "from_task=1", *overrides)
