@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.config import compose_config
 from cl_lightning.identity import fingerprint, run_folder
@@ -34,14 +38,40 @@ SMALL = (
 )  # fmt: skip
 
 
+# Keys without a dot that are no groups of choices.
+VALUES = (
+    "name", "seed", "resume", "cache", "checkpoints", "run", "from_task", "reference", "figures", "progress",
+)  # fmt: skip
+
+
 def configure(*overrides: str) -> DictConfig:
-    """The configuration of a command, composed once; a folder for outputs is put in afterwards."""
+    """The configuration of a command. Choices are composed once; values are put in as by Hydra."""
     plain = () if any(override.startswith("+experiment") for override in overrides) else PLAIN
     outputs = [override for override in overrides if override.startswith("outputs=")]
-    cfg = deepcopy(composed(*plain, *(override for override in overrides if override not in outputs)))
+    rest = [override for override in (*plain, *overrides) if override not in outputs]
+    values = [override for override in rest if is_value(override)]
+    if any(re.match(r"~|\+\+|\+\w+\.", override) for override in rest):  # the order may matter
+        values = []
+    cfg = deepcopy(composed(*(override for override in rest if override not in values)))
+    try:
+        for override in map(parsed, values):
+            OmegaConf.update(cfg, override.key_or_group, deepcopy(override.value()))
+    except OmegaConfBaseException:
+        composed(*rest)  # tells of it in Hydra's words
+        raise
     for override in outputs:
         cfg.outputs = override.partition("=")[2]
     return cfg
+
+
+def is_value(override: str) -> bool:
+    key = override.partition("=")[0]
+    return key in VALUES or (re.fullmatch(r"\w+(\.\w+)+", key) is not None and not key.startswith("hydra."))
+
+
+@cache
+def parsed(override: str) -> Override:
+    return OverridesParser.create().parse_override(override)
 
 
 @cache

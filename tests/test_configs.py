@@ -14,12 +14,29 @@ import torch.nn as nn
 from cl_lightning.build import build_learner, build_stream
 from cl_lightning.cli.help import GROUPS, first_comment
 from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config import compose_config
 from cl_lightning.data.streams.recipes import FIRST_TASKS, PERMUTED_TASKS
 from cl_lightning.data.task import HeadMode
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import relevant
 from cl_lightning.randomness import seed_of
-from tests.commands import configure, run, thinned, with_values
+from tests.commands import PLAIN, SMALL, configure, run, thinned, with_values
+
+SAME = [
+    (*SMALL, "seed=3", "backbone.dropout=0.2"),
+    ("+experiment=ctrl_in", "selection=task_level", "selection.grid.lr=[0.5]", "data=real",
+    "data.substitute={svhn: street_chars}"),
+    ("stream=ctrl_out", "stream.tasks=[{source: mnist}, {source: mnist, like: 0}]", "trainer.lr=null"),
+    ("~selection.grid.lr", "trainer.lr=1e-3", "+selection.grid.strength=[0.0]"),
+    ("data.sources.mnist.seed=1", "trainer.precision=bf16-mixed", "name=x", "stream.class_order=[1,0]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("overrides", SAME)
+def test_what_tests_configure_is_what_hydra_composes(overrides: tuple[str, ...]) -> None:
+    plain = () if overrides[0].startswith("+experiment") else PLAIN
+    assert configure("outputs=/a", *overrides) == compose_config(*plain, "outputs=/a", *overrides)
+
 
 FILES = sorted(Path(conf_dir()).rglob("*.yaml"))
 EXPERIMENTS = sorted(path.stem for path in (Path(conf_dir()) / "experiment").glob("*.yaml"))
