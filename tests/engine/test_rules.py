@@ -312,6 +312,18 @@ def test_adams_moments_and_its_count_of_steps_begin_anew_at_a_task_or_are_carrie
         assert ends(trained(Shrinks(), tasks=2, optimizer="adam", optimizer_state=state)) == near(*expected)
 
 
+def test_what_is_trained_for_a_test_leaves_the_moments_that_are_carried_on_as_they_were() -> None:
+    """Copies that are trained on a coreset before each test change nothing of what is learned."""
+    s, ends_of = toys.stream(), {}
+    for cls in (Finetune, toys.Coreset):
+        for state in ("carry", "reset"):
+            settings = training(optimizer="sgd", momentum=0.9, optimizer_state=state)
+            learner = cls(build=builder(s), head=s.head, seed=0)
+            ends_of[cls, state] = learn(learner, s, settings).weights
+    assert torch.equal(ends_of[toys.Coreset, "carry"], ends_of[Finetune, "carry"])
+    assert not torch.equal(ends_of[Finetune, "carry"], ends_of[Finetune, "reset"])
+
+
 def test_what_is_carried_on_are_the_winners_moments_at_its_best_step() -> None:
     """The second of two candidates wins, by its weights after four of six mini-batches."""
     grid = [{"lr": 0.3}, {"lr": 0.1}]

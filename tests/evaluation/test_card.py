@@ -85,6 +85,17 @@ def test_what_breaks_which_rule(facts: dict, rules: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seen", "kept"), [((120, 120, 80), True), ((120, 119, 80), False), ((60, 180, 80), False)]
+)
+def test_each_task_is_seen_as_often_as_there_are_passes_by_itself(seen: tuple[int, ...], kept: bool) -> None:
+    """The third would have the right number over all tasks: one took the passes that another left out."""
+    of = lessons(*({"size": size, "seen": count} for size, count in zip((60, 60, 40), seen)))
+    found = findings(of, passes=2)["single pass"]
+    assert found.verdict == ("satisfied" if kept else "violated")
+    assert found.evidence.startswith(f"examples seen: {sum(seen)} of 160, in 2 passes")
+
+
+@pytest.mark.parametrize(
     ("facts", "rule"),
     [
         ({"sources": ["mnist"]}, "cross-task resemblance"),
