@@ -117,3 +117,15 @@ def test_notes_that_results_cannot_hold_are_refused(
     monkeypatch.setattr(Tells, "says", note)
     with pytest.raises(Refusal, match=rf"Tells\.account gave .*{says}"):
         run(tmp_path, "learner._target_=tests.report.test_results.Tells")
+
+
+def test_what_is_trained_for_a_test_is_a_part_of_what_a_task_costs(tmp_path: Path) -> None:
+    """Copies learn 30 examples twice before each test: forward, and backward but for the pixels."""
+    options = ("selection=none", "trainer.patience=null", "stream.n_val=0")
+    plain = run(tmp_path, *options)
+    tested = run(tmp_path, *options, "learner._target_=tests.toys.Coreset", "learner.name=coreset")
+    first, head = 2 * 784 * 16, 2 * 16 * 10  # operations of a layer on one example
+    copies = 30 * 2 * (2 * first + 3 * head)
+    for one, other in zip(plain["costs"], tested["costs"]):
+        assert other["flops"] - one["flops"] == copies
+        assert other["flops_executed"] - one["flops_executed"] == copies
