@@ -475,6 +475,21 @@ def test_other_classes_other_images_and_callbacks_of_ones_own_have_no_published_
     assert gem_values(change) == {}
 
 
+NO_NUMBER_CHANGES = {
+    *("learner.name", "stream.name", "reference"),
+    *("trainer.accelerator", "trainer.threads", "trainer.stack", "trainer.block", "trainer.eval_batch_size"),
+    *("trainer.evaluate", "trainer.probe_at", "trainer.probe_every", "trainer.probe_examples"),
+}
+
+
+def test_another_value_of_a_setting_that_changes_numbers_takes_the_published_ones_away() -> None:
+    group = gem_group("gem_rotations")
+    assert len(group.settings) > 60
+    for key in group.settings:
+        other = replace(group, settings={**group.settings, key: "another"})
+        assert bool(published(other)) == (key in NO_NUMBER_CHANGES), key
+
+
 def test_three_passes_are_in_no_table() -> None:
     assert gem_values("trainer.max_epochs=3") == {}
 
