@@ -21,6 +21,8 @@ os.environ["WANDB_SILENT"] = "true"
 LONGEST_FIRST = (  # a worker has whole files, so that what they share is made once; long ones come first
     "tests/test_resume.py",
     "tests/test_sweeps.py",
+    "tests/test_rounds.py",
+    "tests/test_devices.py",
     "tests/test_configs.py",
     "tests/test_command_line.py",
     "tests/report/test_compare.py",

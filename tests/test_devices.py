@@ -22,7 +22,8 @@ from cl_lightning.learners import Candidate
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import InsideRecord
 from tests import commands, toys
-from tests.commands import SMALL, but_what_may_differ, command, configure, run
+from tests.commands import SMALL, but_what_may_differ, configure, run
+from tests.commands import process as command
 from tests.ranks import on_ranks, started
 
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")

@@ -15,7 +15,7 @@ import pytest
 from cl_lightning.cli.command import main
 from cl_lightning.cli.report import main as report
 from cl_lightning.engine.phases import Phases
-from tests.commands import SMALL, but_what_may_differ, command, run
+from tests.commands import SMALL, but_what_may_differ, process, run
 from tests.dying import dying, in_a_child
 
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
@@ -131,7 +131,7 @@ def test_a_job_that_fails_ends_its_run_and_the_same_command_goes_on(
 POINTS = ("block", "record written", "after a rename", "task end", "phase done", "test")
 
 
-@pytest.mark.parametrize("draw", range(3))
+@pytest.mark.parametrize("draw", [0, *(pytest.param(draw, marks=pytest.mark.all) for draw in (1, 2))])
 def test_a_sweep_that_is_killed_goes_on(draw: int, tmp_path: Path) -> None:
     """Killed in the basic launcher, jobs and sweeper end together, in a round or between two."""
     drawn, options = random.Random(draw), [*TWO_TASKS, "trainer.checkpoint_minutes=0", "trainer.block=2"]
@@ -165,21 +165,18 @@ LAUNCHERS = {
 }
 
 
+def there(launcher: str) -> pytest.MarkDecorator:
+    plugin = f"hydra-{launcher.partition('_')[0]}-launcher"
+    missing = importlib.util.find_spec(f"hydra_plugins.{plugin.replace('-', '_')}") is None
+    return pytest.mark.skipif(missing, reason=f"{plugin} is not installed")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.skipif(
-                importlib.util.find_spec(f"hydra_plugins.hydra_{name.partition('_')[0]}_launcher") is None,
-                reason=f"hydra-{name.partition('_')[0]}-launcher is not installed",
-            ),
-        )
-        for name in LAUNCHERS
-    ],
+    [pytest.param(name, marks=[there(name), *[pytest.mark.all] * (name != "joblib")]) for name in LAUNCHERS],
 )
 def test_every_launcher_ends_with_the_same_results(launcher: str, tmp_path: Path) -> None:
     options = [*TWO_TASKS, f"outputs={tmp_path / 'jobs'}"]
-    command(ROUNDS, f"hydra/launcher={launcher}", *LAUNCHERS[launcher], *options, cwd=tmp_path)
+    process(ROUNDS, f"hydra/launcher={launcher}", *LAUNCHERS[launcher], *options, cwd=tmp_path)
     assert but_what_may_differ(results_in(tmp_path / "jobs")) == alone(tmp_path / "one", *TWO_TASKS)

@@ -218,12 +218,10 @@ def test_a_sweep_that_is_killed_again_and_again_comes_to_the_same_end(
     assert end["whole"] == end["killed"]
 
 
-LAUNCHERS = [
-    ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
-    pytest.param(("hydra/launcher=submitit_local",), marks=pytest.mark.all),
-]
+LAUNCHERS = [("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"), ("hydra/launcher=submitit_local",)]
 
 
+@pytest.mark.all
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_any_launcher_comes_to_the_same_choice_and_tells_a_line_a_job(
