@@ -2,8 +2,8 @@
 ``python -m tests.benchmarks.devices``.
 
 The commands are whole ones: they import, compose, go on from the first task, train the second, test and
-write. All begin with the same learned task. Patience is off, so that all candidates train equally long, unless
-``--patience`` is given. ``--count 8 --accelerator cuda`` shows what a machine with 8 GPUs gets.
+write. All begin with the same learned task. Patience is off, so that all candidates train equally long;
+``--patience 300`` sets it. ``--count 8 --accelerator cuda`` shows what a machine with 8 GPUs gets.
 """
 
 from __future__ import annotations
