@@ -28,7 +28,8 @@ from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import curves_of, opened_loggers
 from cl_lightning.protocol import Grants, running
 from cl_lightning.report.figures import draw_missing
-from cl_lightning.report.results import Results, finished_results, write_results
+from cl_lightning.report.results import finished_results, write_results
+from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import (
     NO_VALIDATION,
@@ -43,7 +44,7 @@ from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 from cl_lightning.store.folder import discard, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
-from cl_lightning.store.status import Progress, told
+from cl_lightning.store.status import Progress, status_kept
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
@@ -64,7 +65,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
                     discard(folder)
                 if cfg.resume is True:
                     refuse_again(folder)
-                with told(folder) as progress:
+                with status_kept(folder) as progress:
                     results = finished_results(folder) or train(cfg, folder, stream, command, progress)
         draw_missing(folder, results, cfg.figures)
         if not in_a_sweep():  # which has a table of its own at its end

@@ -27,7 +27,7 @@ from cl_lightning.cli.report import main as report
 from cl_lightning.cli.sweeps import as_override, points_for
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.learners import Learner
-from cl_lightning.report.results import schema
+from cl_lightning.report.schema import schema
 from tests import docs
 from tests.docs import PAGES, README, ROOT, Command
 

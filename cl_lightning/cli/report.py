@@ -17,7 +17,8 @@ from rich.table import Table
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Group, groups_in, in_order, markdown, runs_in, table
 from cl_lightning.report.notes import notes, unfinished
-from cl_lightning.report.results import schema, write_unfinished
+from cl_lightning.report.results import write_unfinished
+from cl_lightning.report.schema import schema
 from cl_lightning.store.status import status_of
 
 DESCRIPTION = (

@@ -11,7 +11,8 @@ import pytest
 from cl_lightning.cli.report import main as report
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, ModulePaths
-from cl_lightning.report.results import results_of, schema
+from cl_lightning.report.results import results_of
+from cl_lightning.report.schema import schema
 from cl_lightning.store.folder import open_store
 from tests.commands import run
 from tests.dying import killed
