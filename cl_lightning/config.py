@@ -61,6 +61,7 @@ class Settings:
     run: Text | None
     from_task: Count | None
     tuned: Mapping[str, Any]
+    chosen: Mapping[str, Any] | None
     reference: bool
     figures: bool
     progress: bool

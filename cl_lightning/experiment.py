@@ -35,6 +35,7 @@ from cl_lightning.resume import (
     NO_VALIDATION,
     begin_or_resume,
     check_run,
+    of_a_search,
     refuse_again,
     refuse_to_choose,
     restore,
@@ -67,6 +68,8 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
                     refuse_again(folder)
                 with status_kept(folder) as progress:
                     results = finished_results(folder) or train(cfg, folder, stream, command, progress)
+        if cfg.chosen is not None:
+            results = of_a_search(cfg, folder, results)
         draw_missing(folder, results, cfg.figures)
         if not in_a_sweep():  # which has a table of its own at its end
             show(results, folder, note=changed(results["version"], versions(cfg)))

@@ -24,10 +24,11 @@ from cl_lightning import config
 from cl_lightning.build import build_sources, check_targets
 from cl_lightning.cli.data import COMMANDS, configured
 from cl_lightning.cli.report import main as report
-from cl_lightning.cli.sweeps import as_override, points_for
+from cl_lightning.cli.sweeps import points_for
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.learners import Learner
 from cl_lightning.report.schema import schema
+from cl_lightning.selection.sweep import as_override
 from tests import docs
 from tests.docs import PAGES, README, ROOT, Command
 

@@ -31,7 +31,7 @@ from cl_lightning.report.schema import (
     Version,
 )
 from cl_lightning.store.files import Store
-from cl_lightning.store.folder import is_writable, open_store, row_key, task_key
+from cl_lightning.store.folder import is_writable, locked, open_store, row_key, task_key
 from cl_lightning.store.records import (
     CandidateRecord,
     ChosenRecord,
@@ -119,6 +119,16 @@ def write_results(store: Store) -> Results:
     with write_whole(store.folder / "results.json") as building:
         building.write_text(text_of(results))
     return results
+
+
+def mark_chosen(folder: Path, record: ChosenRecord | None) -> Results:
+    """Record in a run that a search over whole streams chose it; None: that it did not."""
+    with locked(folder, wait=60):
+        found = open_store(folder)
+        assert found is not None, "it was made"
+        store, _ = found
+        store.drop("chosen") if record is None else store.save("chosen", record)
+        return write_results(store)
 
 
 def write_unfinished(folders: Sequence[Path]) -> list[Path]:
