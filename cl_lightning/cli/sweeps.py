@@ -109,9 +109,8 @@ def why_it_failed(about: Mapping[str, Any], job: JobReturn) -> str | None:
     error = job._return_value  # reading return_value raises it
     if isinstance(error, Refusal):
         return sentence(error)
-    return (
-        f"Its process was ended from outside ({type(error).__name__}). The same command goes on where it was."
-    )
+    what = "It was killed" if "folder" in about else "It had not begun when the launcher broke off"
+    return f"{what} ({type(error).__name__}). The same command does what is missing."
 
 
 @contextmanager
