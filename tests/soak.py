@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -129,12 +129,14 @@ SEARCH = (
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 
 
-def soak_sweeps(kills: int, draw: random.Random, scratch: Path) -> int:
+VICTIMS = ("sweeper", "sweeper", *["sweeper beside its jobs", "job"] * bool(find_spec("joblib")))
+
+
+def soak_sweeps(kills: int, draw: random.Random, scratch: Path, victims: Sequence[str] = VICTIMS) -> int:
     """Kill sweeps of one command so often; returns how many ended otherwise than the undisturbed one."""
     began, table, sweeps, different = time.monotonic(), Counter[str](), 0, 0
     assert command([*SEARCH, f"outputs={scratch / 'whole'}"]) == 0
     duration, expected = time.monotonic() - began, what_is_left(scratch / "whole")
-    victims = ("sweeper", "sweeper", *["sweeper beside its jobs", "job"] * bool(find_spec("joblib")))
     while table.total() < kills:
         outputs, over = scratch / str(sweeps), False
         arguments = [*SEARCH, f"outputs={outputs}"]
