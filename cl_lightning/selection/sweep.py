@@ -15,6 +15,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.store.whole import write_whole
 
 OURS = "hydra_plugins.cl_lightning."
+GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs
 JOBS = "jobs"  # in a sweep's folder: where each job says which run it is
 
 
@@ -48,7 +49,7 @@ def sweeper_that_chooses() -> str | None:
     target = str(HydraConfig.get().sweeper._target_)
     if target == f"{OURS}sweepers.StreamLevel":
         return "selection=stream_level"
-    return None if target.endswith(".BasicSweeper") or target == f"{OURS}sweepers.Grid" else target
+    return None if target.endswith(".BasicSweeper") or target in GOING_THROUGH else target
 
 
 def check_direction() -> None:

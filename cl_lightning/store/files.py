@@ -43,6 +43,11 @@ class Store:
     def __init__(self, folder: Path, run: str) -> None:
         self.folder, self.run = folder, run
 
+    @property
+    def own(self) -> Store:
+        """For what this process alone reads and writes."""
+        return self
+
     def save(self, key: str, record: T, saved: Saved | None = None) -> T:
         """Write a record; ``saved`` are the tensors that belong to it, written before."""
         content = {
@@ -95,6 +100,17 @@ class Store:
         )
         return None
 
+    def records(self, folder: str, kind: type[T]) -> list[T]:
+        """The records in a folder, in the order of their names, that are whole with their tensors."""
+        keys = [f"{folder}/{path.stem}" for path in sorted((self.folder / folder).glob("*.json"))]
+        return [record for key in keys if (record := self._checked(key, kind)) is not None]
+
+    def _checked(self, key: str, kind: type[T]) -> T | None:
+        """A record that is whole with its tensors."""
+        content = self._content(key)
+        whole = content is not None and (content["tensors"] is None or self._whole(content) is not None)
+        return adapter(kind).validate_python(content["record"]) if content and whole else None
+
     def tensors(self, key: str) -> Any:
         """What was saved beside a record: tensors and plain values. Anything that would run code is
         refused."""
@@ -109,9 +125,8 @@ class Store:
     def once(self, key: str, kind: type[T], make: Callable[[], tuple[T, Any]]) -> T:
         """The record of some work, read back if it is there with its tensors; else the work is done, and its
         record and tensors saved."""
-        content = self._content(key)
-        if content is not None and (content["tensors"] is None or self._whole(content) is not None):
-            return adapter(kind).validate_python(content["record"])
+        if (found := self._checked(key, kind)) is not None:
+            return found
         record, tensors = make()
         return self.save(key, record, None if tensors is None else self.save_tensors(key, tensors))
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import InUse, Refusal
 from cl_lightning.store.files import Store, adapter, content_of
 from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord
 
@@ -46,7 +46,7 @@ def locked(folder: Path, wait: float = 0.5) -> Iterator[None]:
         lock.acquire(timeout=wait, poll_interval=0.02)
     except Timeout as reason:
         who = read_holder(holder)
-        raise Refusal(
+        raise InUse(
             f"{folder} is in use by process {who['process']} on {who['machine']}, which is running the same "
             "command. "
             "Wait for it, or stop it: a folder belongs to one process at a time."
