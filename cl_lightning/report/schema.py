@@ -237,8 +237,8 @@ class TaskCosts(TypedDict):
 
 @strict
 class Results(TypedDict):
-    """The results of a run. Identical runs differ in `command`, `environment` and `costs[].seconds`, and in
-    nothing else."""
+    """The results of a run. Identical runs differ in `command`, `environment`, `costs[].seconds` and
+    `chosen.seconds`, and in nothing else."""
 
     schema: Annotated[Literal[5], Field(description="Version of this document.")]
     finished: Annotated[
