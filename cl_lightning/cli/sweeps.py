@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
@@ -277,43 +277,57 @@ def held(sweeper: Any) -> Iterator[None]:
 def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
     """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at
     the end."""
-    from cl_lightning.cli.choice import show_choices, take_back, write_best, write_choice
+    from cl_lightning.cli.choice import show_choices
 
+    jobs, scored, over_seeds = jobs_of_search(sweeper, arguments)
+    sweeper.validate_batch_is_legal(jobs)
+    size, returns = sweeper.max_batch_size or len(jobs), []
+    with held(sweeper):
+        for first in range(0, len(jobs), size):
+            returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
+        found = [replace(each, score=job.value) for each, job in zip(scored, _jobs)]
+        choices = choose(found, over_seeds)
+        leave(sweeper, arguments, found, choices, over_seeds)
+    show_choices(_jobs, found, choices)
+    return returns
+
+
+def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]], list[Scored], bool]:
+    """The jobs of a search over whole streams, what each is in it, and whether all seeds choose together."""
     loader = sweeper.hydra_context.config_loader
     given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
     jobs, scored = [], []
     for combination in sweeper.split_arguments(parsed, None)[0]:
         cfg = loader.load_sweep_config(sweeper.config, combination)
-        points = points_for(cfg)
         base = [override for override in combination if not of_the_search(override)]
         others = tuple(
             override
             for override in base
             if override.lstrip("+~").partition("=")[0].partition(".")[0] not in ("seed", *LOOKS)
         )
-        for number, point in enumerate(points):
+        for number, point in enumerate(points_for(cfg)):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
             jobs.append([*base, *AS_A_JOB, *values])
-            scored.append((others, int(cfg.seed), number))
-    sweeper.validate_batch_is_legal(jobs)
-    size, returns = sweeper.max_batch_size or len(jobs), []
-    with held(sweeper):
-        for first in range(0, len(jobs), size):
-            returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
-        found = [Scored(*about, job.value) for about, job in zip(scored, _jobs)]
-        over_seeds = bool(cfg.selection.over_seeds)
-        choices, folder = choose(found, over_seeds), sweeper.launcher.folder
-        winners = [winning(choice, _jobs, found) for choice in choices]
-        take_back(folder, winners)
-        write_sweep(sweeper, "stream_level", arguments, found, choices)
-        for choice, chosen in zip(choices, winners):
-            own = [job for job, each in zip(_jobs, found) if is_for(choice, each)]
-            also = different(choice.others, [other.others for other in choices])
-            record = write_choice(own, chosen, choice)
-            write_best(folder, chosen, choice, record, over_seeds, loader, sweeper.config, also)
-    show_choices(_jobs, found, choices)
-    return returns
+            scored.append(Scored(others, int(cfg.seed), number, None))
+    return jobs, scored, bool(cfg.selection.over_seeds)
+
+
+def leave(
+    sweeper: Any, arguments: list[str], found: Sequence[Scored], choices: Sequence[Choice], over_seeds: bool
+) -> None:
+    """What a search over whole streams leaves: its record, the winners' files, a mark in their runs."""
+    from cl_lightning.cli.choice import take_back, write_best, write_choice
+
+    folder, loader = sweeper.launcher.folder, sweeper.hydra_context.config_loader
+    winners = [winning(choice, _jobs, found) for choice in choices]
+    take_back(folder, winners)
+    write_sweep(sweeper, "stream_level", arguments, found, choices)
+    for choice, chosen in zip(choices, winners):
+        own = [job for job, each in zip(_jobs, found) if is_for(choice, each)]
+        also = different(choice.others, [other.others for other in choices])
+        record = write_choice(own, chosen, choice)
+        write_best(folder, chosen, choice, record, over_seeds, loader, sweeper.config, also)
 
 
 def is_for(choice: Choice, scored: Scored) -> bool:
