@@ -44,14 +44,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--results", action="store_true", help="write results.json of runs that are not finished, too"
     )
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of results.json")
+    parser.add_argument(
+        "--schema",
+        nargs="?",
+        const="results",
+        choices=["results", "sweep"],
+        help="print the JSON schema of results.json, or of sweep.json",
+    )
     parser.add_argument("--validation", action="store_true", help="the best by validation accuracy first")
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["status"]:
         return print_status([Path(folder) for folder in arguments[1:] or ["outputs"]])
     options = parser.parse_args(arguments)
     if options.schema:
-        print(json.dumps(schema(), indent=1))
+        print(json.dumps(schema(options.schema), indent=1))
         return 0
     try:
         if options.results:

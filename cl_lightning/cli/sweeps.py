@@ -389,7 +389,7 @@ def write_sweep(
         for choice in choices
     ]
     content: Mapping[str, Any] = {
-        "schema": 1,
+        "schema": 2,
         "kind": kind,
         "name": sweep_name(sweeper.config),
         "arguments": list(arguments),

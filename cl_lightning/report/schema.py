@@ -338,6 +338,48 @@ class Results(TypedDict):
     environment: Annotated[dict[str, str], Field(description="Machine and packages.")]
 
 
-def schema() -> dict[str, Any]:
-    """The JSON schema of results.json."""
-    return TypeAdapter(Results).json_schema()
+@strict
+class SweepJob(TypedDict):
+    overrides: list[str]
+    run: Annotated[
+        str | None,
+        Field(description="Folder of its run, from the sweep's; null where it did not come to one."),
+    ]
+    state: Literal["running", "waiting", "done", "interrupted", "diverged", "failed"]
+    validation: Annotated[
+        float | None, Field(description="Mean validation accuracy over all tasks at the end of the stream.")
+    ]
+    point: Annotated[
+        NotRequired[int], Field(description="Number in the outer grid of selection=stream_level.")
+    ]
+
+
+@strict
+class SweepChoice(TypedDict):
+    others: Annotated[
+        list[str], Field(description="Overrides of this choice besides the point and the seed.")
+    ]
+    seeds: Annotated[list[int], Field(description="Seeds that chose together.")]
+    number: Annotated[int, Field(description="Of the point that was chosen.")]
+    score: Annotated[float, Field(description="Mean validation accuracy at the end, over tasks and seeds.")]
+    runs: Annotated[list[str], Field(description="Folders of the runs that were chosen, from the sweep's.")]
+
+
+@strict
+class Sweep(TypedDict):
+    """What was swept and what came of it: the same for the same sweep, with no clock and no test number."""
+
+    schema: Annotated[Literal[2], Field(description="Version of this document.")]
+    kind: Literal["grid", "task_level", "stream_level"]
+    name: Annotated[str, Field(description="Hash of what is swept.")]
+    arguments: list[str]
+    jobs: list[SweepJob]
+    chosen: Annotated[list[SweepChoice], Field(description="Of selection=stream_level; else empty.")]
+
+
+SCHEMAS = {"results": Results, "sweep": Sweep}
+
+
+def schema(of: str = "results") -> dict[str, Any]:
+    """The JSON schema of results.json, or of a sweep's sweep.json."""
+    return TypeAdapter(SCHEMAS[of]).json_schema()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from cl_lightning.cli.command import main
@@ -15,6 +16,7 @@ from cl_lightning.cli.report import main as report
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.report.results import mark_chosen
+from cl_lightning.report.schema import schema
 from cl_lightning.selection.grid import grid_points
 from cl_lightning.selection.stream_level import Choice, Scored, choose, outer_points
 from cl_lightning.store.records import ChosenRecord
@@ -104,6 +106,7 @@ def test_the_end_of_the_stream_chooses_and_not_what_each_task_had_when_learned(
     forgets."""
     assert main([*FORGETS, *SEARCH, f"outputs={tmp_path}"]) == 0
     sweep = json.loads(sweep_of(tmp_path).read_text())
+    jsonschema.validate(sweep, schema("sweep"))
     runs = [
         json.loads((sweep_of(tmp_path).parent / job["run"] / "results.json").read_text())
         for job in sweep["jobs"]
