@@ -171,7 +171,7 @@ class Choosing(Sweeper):
             hydra_context=hydra_context, task_function=task_function, config=config
         )
     def sweep(self, arguments):
-        (job,) = self.launcher.launch([arguments], initial_job_idx=0)
+        (job,) = self.launcher.launch([[*arguments, "seed=0"]], initial_job_idx=0)
         with open(os.environ["RETURNED"], "w") as file:
             json.dump(job.return_value, file)
 """
