@@ -33,13 +33,15 @@ from cl_lightning.loggers.base import curves_of, opened_loggers
 from cl_lightning.protocol import Grants, running
 from cl_lightning.ranks import Ranks, found, joined
 from cl_lightning.report.figures import draw_missing
-from cl_lightning.report.results import Results, finished_results, write_results
+from cl_lightning.report.results import finished_results, write_results
+from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import (
     NO_VALIDATION,
     begin_or_resume,
     check_run,
     missing_in,
+    of_a_search,
     refuse_again,
     refuse_to_choose,
     restore,
@@ -50,7 +52,7 @@ from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 from cl_lightning.starter import on_several
 from cl_lightning.store.folder import discard, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
-from cl_lightning.store.status import Progress, told
+from cl_lightning.store.status import Progress, status_kept
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
@@ -81,6 +83,8 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
                 return None
         if results is None or not ranks.is_writer:
             return None
+        if cfg.chosen is not None:
+            results = of_a_search(cfg, folder, results)
         draw_missing(folder, results, cfg.figures)
         if not in_a_sweep():  # which has a table of its own at its end
             show(results, folder, note=changed(results["version"], versions(cfg)))
@@ -99,7 +103,7 @@ def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
             discard(folder)
         if cfg.resume is True:
             refuse_again(folder)
-        with told(folder) as progress:
+        with status_kept(folder) as progress:
             yield progress
 
 

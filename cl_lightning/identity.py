@@ -30,6 +30,7 @@ IRRELEVANT = (
     "run",
     "from_task",
     "tuned",
+    "chosen",
     "checkpoints",
     "share",
 )

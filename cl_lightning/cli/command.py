@@ -19,7 +19,7 @@ from cl_lightning.cli.sentences import from_hydra, sentence
 from cl_lightning.cli.sweeps import Job, failures, new_sweep, own_command
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
-from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
+from cl_lightning.selection.sweep import check_direction, in_a_sweep, tell_end, tell_failure
 
 
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
@@ -29,10 +29,11 @@ def run_config(cfg: DictConfig) -> float | None:
         from cl_lightning.config import check_config
 
         check_config(cfg)  # before torch is imported
+        check_direction()
         from cl_lightning.experiment import run
 
         value = run(cfg, own_command())
-        tell_end()
+        tell_end(value)
         return value
     except Exception as error:
         termination.exit_if_requested()  # what was interrupted may fail in any way

@@ -6,9 +6,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,7 +19,10 @@ from rich.table import Table
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Group, groups_in, in_order, markdown, runs_in, table
 from cl_lightning.report.notes import notes, unfinished
-from cl_lightning.report.results import schema, write_unfinished
+from cl_lightning.report.results import write_unfinished
+from cl_lightning.report.schema import schema
+from cl_lightning.selection.sweep import JOBS, read_job
+from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 
 DESCRIPTION = (
@@ -39,14 +44,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--results", action="store_true", help="write results.json of runs that are not finished, too"
     )
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of results.json")
+    parser.add_argument(
+        "--schema",
+        nargs="?",
+        const="results",
+        choices=["results", "sweep"],
+        help="print the JSON schema of results.json, or of sweep.json",
+    )
     parser.add_argument("--validation", action="store_true", help="the best by validation accuracy first")
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["status"]:
         return print_status([Path(folder) for folder in arguments[1:] or ["outputs"]])
     options = parser.parse_args(arguments)
     if options.schema:
-        print(json.dumps(schema(), indent=1))
+        print(json.dumps(schema(options.schema), indent=1))
         return 0
     try:
         if options.results:
@@ -92,15 +103,39 @@ def print_status(folders: Sequence[Path]) -> int:
             for path in top.rglob(name)
         }
     )
+    sweeps = sorted({path.parent.parent for top in folders for path in top.rglob(f"{JOBS}/*.json")})
     shown = Table()
     for head in ("run", "state", "MB"):
         shown.add_column(head, no_wrap=head != "state", justify="right" if head == "MB" else "left")
     said = []
+    for folder in sweeps:
+        shown.add_row(escape(str(folder)), state_of_sweep(folder), megabytes(folder))
     for folder in runs:
         status = status_of(folder)
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        shown.add_row(escape(str(folder)), "done" if status is None else str(status), f"{size / 1e6:.1f}")
+        shown.add_row(escape(str(folder)), "done" if status is None else str(status), megabytes(folder))
         if status is not None and status.said:
             said.append(f"{folder}: {' '.join(status.said.splitlines())}")
     Console(width=None if sys.stdout.isatty() else 300).print(shown, *map(escape, said), sep="\n")
     return 0
+
+
+def megabytes(folder: Path) -> str:
+    return f"{sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 1e6:.1f}"
+
+
+def state_of_sweep(folder: Path) -> str:
+    """Who runs a sweep, and how many of its jobs are done, failed, running and waiting."""
+    held = is_held(folder)
+    jobs = [read_job(folder, int(path.stem)) for path in (folder / JOBS).glob("*.json")]
+    states = Counter(state_of_job(job, held) for job in jobs)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    if not held:
+        return f"sweep {'interrupted' if states['missing'] else 'done'}: {counts}"
+    holder = read_holder(folder / "holder.json")
+    return f"sweep running by process {holder['process']} on {holder['machine']}: {counts}"
+
+
+def state_of_job(job: dict[str, Any], held: bool) -> str:
+    """The state of a job by what it has said, in a sweep that is held by a process or not."""
+    said = next((state for state in ("done", "failed") if state in job), None)
+    return said or ("missing" if not held else "running" if "folder" in job else "waiting")
