@@ -11,11 +11,11 @@ from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from cl_lightning.errors import Refusal
-from cl_lightning.report.compare import Group, groups_in, in_order, markdown, runs_in, table
+from cl_lightning.report.compare import Group, groups_in, in_order, keys_of, markdown, runs_in, table
+from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
 from cl_lightning.report.results import schema, write_unfinished
 from cl_lightning.store.status import status_of
@@ -62,7 +62,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def print_groups(
-    groups: Sequence[Group], more: Sequence[str] = (), as_markdown: bool = False, by_validation: bool = False
+    groups: Sequence[Group],
+    more: Sequence[str] = (),
+    as_markdown: bool = False,
+    by_validation: bool = False,
+    console: Console | None = None,
 ) -> None:
     """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best
     first."""
@@ -74,33 +78,31 @@ def print_groups(
     if as_markdown:
         print("\n\n".join([markdown(heads, rows), *below]))
         return
-    shown = Table()
-    for head in heads:
-        shown.add_column(head, no_wrap=True)
-    for row in rows:
-        shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 300).print(shown, *map(escape, below), sep="\n")
+    console = console or new_console()
+    keys = keys_of(groups)
+    columns = [Column(head, text=place < keys) for place, head in enumerate(heads)]
+    console.print(*tables(columns, rows, console.width, keys), *map(Text, below), sep="\n")
 
 
-def print_status(folders: Sequence[Path]) -> int:
+def print_status(folders: Sequence[Path], console: Console | None = None) -> int:
     """How every run below the folders fares, and its size on disk."""
-    runs = sorted(
-        {
-            path.parent
-            for top in folders
-            for name in ("status.json", "results.json")
-            for path in top.rglob(name)
-        }
-    )
-    shown = Table()
-    for head in ("run", "state", "MB"):
-        shown.add_column(head, no_wrap=head != "state", justify="right" if head == "MB" else "left")
-    said = []
-    for folder in runs:
-        status = status_of(folder)
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        shown.add_row(escape(str(folder)), "done" if status is None else str(status), f"{size / 1e6:.1f}")
-        if status is not None and status.said:
-            said.append(f"{folder}: {' '.join(status.said.splitlines())}")
-    Console(width=None if sys.stdout.isatty() else 300).print(shown, *map(escape, said), sep="\n")
+    console = console or new_console()
+    for top in folders:
+        rows, said = [], []
+        for folder in runs_below(top):
+            status = status_of(folder)
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            state = "done" if status is None else str(status)
+            rows.append([str(folder.relative_to(top)), state, f"{size / 1e6:.1f}"])
+            if status is not None and status.said:
+                said.append(f"{folder}: {' '.join(status.said.splitlines())}")
+        line = f"Runs in {top}" if rows else f"No run lies in {top}."
+        columns = [Column("run", text=True), Column("state", text=True), Column("MB")]
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(*tables(columns, rows, console.width), *map(Text, said), sep="\n")
     return 0
+
+
+def runs_below(top: Path) -> list[Path]:
+    """Folders of runs, which have said how they fare or are finished."""
+    return sorted({path.parent for name in ("status.json", "results.json") for path in top.rglob(name)})

@@ -133,7 +133,7 @@ def test_a_note_is_shown(tmp_path: Path) -> None:
 
 def cells_of(task: int, text: str) -> list[str]:
     """A row of the table of paths."""
-    paths = text[text.index("Modules re-used") : text.index("Costs and choices")]
+    paths = text[text.index("Modules re-used") : text.index("Choices, by task")]
     row = next(line for line in paths.splitlines() if re.match(rf"│ +{task} │", line))
     return [cell.strip() for cell in row.strip("│").split("│")]
 
