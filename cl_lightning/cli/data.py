@@ -68,7 +68,7 @@ def configured(overrides: list[str]) -> DictConfig:
         cfg = compose_config(*overrides)
         check_config(cfg)
     except Exception as error:
-        raise from_hydra(error) from error
+        raise from_hydra(error, overrides) from error
     for name, source in cfg.data.sources.items():
         resolve_target(source, f"data.sources.{name}")
     return cfg

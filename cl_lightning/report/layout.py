@@ -3,9 +3,9 @@ further table. Nothing is cut."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
+from shutil import get_terminal_size
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -21,15 +21,7 @@ BETWEEN = 3  # columns between the texts of two cells: a line, and a space on bo
 def new_console() -> Console:
     """Standard output, as wide as its terminal; elsewhere as COLUMNS says, or 120 columns."""
     console = Console()
-    return console if console.is_terminal else Console(width=columns_elsewhere(os.environ.get("COLUMNS", "")))
-
-
-def columns_elsewhere(said: str) -> int:
-    """
-    >>> columns_elsewhere("80"), columns_elsewhere("")
-    (80, 120)
-    """
-    return int(said) if said.isdecimal() and int(said) else ELSEWHERE
+    return console if console.is_terminal else Console(width=get_terminal_size((ELSEWHERE, 0)).columns)
 
 
 class Column(NamedTuple):
