@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +25,7 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import curves_of, opened_loggers
+from cl_lightning.opening import tell_shown, tell_start
 from cl_lightning.protocol import Grants, running
 from cl_lightning.report.figures import draw_missing
 from cl_lightning.report.results import Results, finished_results, write_results
@@ -39,7 +39,6 @@ from cl_lightning.resume import (
     restore,
     steps_until,
 )
-from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 from cl_lightning.store.folder import discard, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
@@ -50,15 +49,15 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
     check_config(cfg)
-    if note := taken_out(cfg.selection, cfg.trainer):
-        print(note, file=sys.stderr)
     check_targets(cfg)
     with termination.handled():
         stream = build_stream(cfg)
         folder = run_folder(cfg, stream)
         tell_folder(folder)
         results = finished_results(folder) if cfg.resume is not False else None
-        if results is None:
+        if results is not None:
+            tell_shown(cfg, folder)
+        else:
             with locked(folder):
                 if cfg.resume is False:
                     discard(folder)
@@ -88,6 +87,7 @@ def train(
     constants, callbacks = unsaved(learner), build_callbacks(cfg)  # constants are made again at a restart
     store, learned = begin_or_resume(cfg, folder, stream, learner, command)
     progress.say(learned, len(stream))
+    tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.passes)
     evaluator = Evaluator(stream, settings, device_of(settings), grants)
