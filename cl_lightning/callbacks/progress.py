@@ -30,7 +30,8 @@ class ProgressDisplay(StreamCallback):
         self.tasks, self.first, self.task, self.began = tasks, learned, learned, monotonic()
         if self.console.is_terminal:
             state = Column(no_wrap=True, overflow="ellipsis")  # what is last in it may be missed
-            columns = (BarColumn(bar_width=10), TextColumn("{task.fields[state]}", table_column=state))
+            bar = BarColumn(bar_width=10, table_column=Column(width=10))
+            columns = (bar, TextColumn("{task.fields[state]}", table_column=state))
             self.line = Progress(*columns, console=self.console, transient=True, refresh_per_second=4)
             self.bar = self.line.add_task(name, total=tasks, completed=learned, state="preparing")
             self.line.start()

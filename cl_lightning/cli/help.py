@@ -70,9 +70,10 @@ def help_page(arguments: Sequence[str], width: int = 80) -> str:
 def listing(name: str, arguments: Sequence[str], width: int = 80) -> str:
     """The choices of a group, as ``python -m cl_lightning learners`` prints them."""
     group = LISTINGS[name]
-    plus = "+" * (group == "experiment")
-    said = f"The {name} (* is the default): python -m cl_lightning {plus}{group}=NAME"
-    return "\n".join([said, *choice_lines(group, folders_of(arguments), width)])
+    folders, plus = folders_of(arguments), "+" * (group == "experiment")
+    star = " (* is the default)" * (group in default_choices(folders[0]))
+    said = f"The {name}{star}: python -m cl_lightning {plus}{group}=NAME"
+    return "\n".join([said, *choice_lines(group, folders, width)])
 
 
 def choice_lines(group: str, folders: Sequence[Path], width: int) -> list[str]:

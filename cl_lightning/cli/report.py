@@ -99,7 +99,9 @@ def print_status(folders: Sequence[Path], console: Console | None = None) -> int
         line = f"Runs in {top}" if rows else f"No run lies in {top}."
         columns = [Column("run", text=True), Column("state", text=True), Column("MB")]
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-        console.print(*tables(columns, rows, console.width), *map(Text, said), sep="\n")
+        console.print(*tables(columns, rows, console.width), sep="\n")
+        for line in said:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

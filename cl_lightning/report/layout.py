@@ -35,15 +35,37 @@ def tables(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, keys: int = 1
 ) -> list[Table]:
     """The rows in one table, or in several where one would be too wide. The first ``keys`` columns say what a
-    row is about: they are in each table, and become one column where they would leave no room."""
+    row is about: they are in each table. Where they leave so little room that there would be more tables for
+    it, a table of their own numbers the rows, and the others go by the numbers."""
     least = [least_width(column, cells) for column, cells in zip(columns, zip(*rows))]
-    if needed([*least[:keys], max(least[keys:], default=0)]) > width:
-        columns, rows, keys = *merged(columns, rows, keys), 1
-        least = [least_width(column, cells) for column, cells in zip(columns, zip(*rows))]
-    return [
+    by_number = [max(cell_len(str(len(rows))), cell_len("row")), *least[keys:]]
+    wide = needed([*least[:keys], max(least[keys:], default=0)]) > width
+    if wide or len(list(parts(least, keys, width))) > 1 + len(list(parts(by_number, 1, width))):
+        legend, columns, rows = numbered(columns, rows, keys)
+        least, keys = by_number, 1
+        first = [one_table([Column("row"), Column("what it is", text=True)], legend, width, keys=2)]
+    else:
+        first = []
+    return first + [
         one_table([columns[i] for i in part], [[row[i] for i in part] for row in rows], width, keys)
         for part in parts(least, keys, width)
     ]
+
+
+def numbered(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], keys: int
+) -> tuple[list[list[str]], list[Column], list[list[str]]]:
+    """What each row is, by number; and columns and rows with the number in the place of the first columns.
+
+    >>> numbered([Column("learner"), Column("lr"), Column("ACC")], [["gem", "0.1", "0.5"]], 2)[::2]
+    ([['1', 'learner=gem, lr=0.1']], [['1', '0.5']])
+    """
+    named = [[f"{column.head}={cell}" for column, cell in zip(columns[:keys], row)] for row in rows]
+    return (
+        [[str(number), ", ".join(words)] for number, words in enumerate(named, start=1)],
+        [Column("row"), *columns[keys:]],
+        [[str(number), *row[keys:]] for number, row in enumerate(rows, start=1)],
+    )
 
 
 def parts(least: Sequence[int], keys: int, width: int) -> Iterator[list[int]]:
@@ -60,21 +82,6 @@ def parts(least: Sequence[int], keys: int, width: int) -> Iterator[list[int]]:
         part.append(i)
     if least:
         yield part
-
-
-def merged(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], keys: int
-) -> tuple[list[Column], list[list[str]]]:
-    """The same with one column in the place of the first ones.
-
-    >>> merged([Column("learner"), Column("lr"), Column("ACC")], [["gem", "0.1", "0.5"]], 2)[1]
-    [['learner=gem, lr=0.1', '0.5']]
-    """
-    named = [[f"{column.head}={cell}" for column, cell in zip(columns[:keys], row)] for row in rows]
-    return (
-        [Column("run", text=True), *columns[keys:]],
-        [[", ".join(words), *row[keys:]] for words, row in zip(named, rows)],
-    )
 
 
 def one_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, keys: int) -> Table:

@@ -39,7 +39,6 @@ def show(
         console.print(
             f"This run is from another version: {note} Start afresh with resume=false.",
             highlight=False,
-            soft_wrap=True,
         )
     console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
 
