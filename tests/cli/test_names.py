@@ -12,6 +12,7 @@ from cl_lightning.cli import names
 from cl_lightning.cli.command import main
 from cl_lightning.cli.help import LISTINGS
 from cl_lightning.config import compose_config
+from tests import docs
 
 composed = cache(names.composed)
 
@@ -94,6 +95,11 @@ def test_the_answer_is_two_lines_of_which_one_is_the_whole_command(
         argument for argument in answer.split(" ") if "," not in argument and not argument.startswith("--")
     ]
     compose_config(*kept)
+
+
+def test_the_answer_in_the_quickstart_is_what_is_said(capsys: pytest.CaptureFixture) -> None:
+    (picture,) = (block for block in docs.blocks(docs.page("quickstart"), "text") if "Did you mean" in block)
+    assert said(capsys, "model=ewc", "stream=permuted") == picture.splitlines()
 
 
 def test_a_command_can_be_copied_into_a_shell(capsys: pytest.CaptureFixture) -> None:
