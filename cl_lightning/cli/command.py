@@ -8,7 +8,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from shutil import get_terminal_size
 from typing import NoReturn
 
 import hydra
@@ -21,7 +20,7 @@ from cl_lightning.cli.sentences import did_you_mean, from_hydra, sentence
 from cl_lightning.cli.sweeps import Job, failures, new_sweep, own_command
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal, UnknownKey
-from cl_lightning.report.layout import ELSEWHERE
+from cl_lightning.report.layout import new_console
 from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
 
 
@@ -81,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def told(arguments: Sequence[str]) -> str | None:
     """What is asked for about the program itself, without Hydra: help, listings, version."""
-    width = get_terminal_size((ELSEWHERE, 0)).columns
+    width = new_console().width
     if {"--help", "-h"} & set(arguments):
         return help_page(arguments, width)
     if "--version" in arguments:

@@ -3,9 +3,9 @@ further table. Nothing is cut."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
-from shutil import get_terminal_size
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -21,7 +21,10 @@ BETWEEN = 3  # columns between the texts of two cells: a line, and a space on bo
 def new_console() -> Console:
     """Standard output, as wide as its terminal; elsewhere as COLUMNS says, or 120 columns."""
     console = Console()
-    return console if console.is_terminal else Console(width=get_terminal_size((ELSEWHERE, 0)).columns)
+    if console.is_terminal:
+        return console
+    said = os.environ.get("COLUMNS", "")
+    return Console(width=int(said) if said.isdecimal() and int(said) else ELSEWHERE)
 
 
 class Column(NamedTuple):
