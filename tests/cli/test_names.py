@@ -44,6 +44,7 @@ def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ewc", "", "learner=ewc"),
         ("learner.strenght=3", "learner=ewc", "learner.strength=3"),
         ("learner.strenght=3", "", "learner=ewc learner.strength=3"),
+        ("learner.strenght=3", "--multirun learner=ewc seed=0,1", "learner.strength=3"),
         ("learner.memories=3", "", "learner=gem learner.memories=3"),
         ("selection.grid.stregth=[1]", "learner=ewc", "+selection.grid.strength=[1]"),
         ("trainer.max_epoch=3", "seed=1", "trainer.max_epochs=3"),
@@ -62,6 +63,10 @@ def test_it_is_found_what_was_meant(wrong: str, others: str, right: str) -> None
 @pytest.mark.parametrize("wrong", ["learner=icarl", "quux=3", "trainer.lr.x=3", "experiment=foo", "foo"])
 def test_where_nothing_is_near_nothing_is_guessed(wrong: str) -> None:
     assert names.meant(wrong, []) == []
+
+
+def test_a_key_of_another_learner_is_not_meant_where_one_is_named() -> None:
+    assert names.meant("learner.memories=3", ["learner=joint"]) == []
 
 
 def test_a_learner_of_ones_own_is_found_in_its_folder(tmp_path: Path) -> None:

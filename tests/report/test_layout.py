@@ -42,7 +42,10 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_missing(content: tupl
     columns, rows, keys = content
     made = tables(columns, rows, width, keys)
     assert max(map(cell_len, lines_of(made, width))) <= width
-    assert all(column.width for table in made for column in table.columns), "a column of no width"
+    for table in made:
+        widths = [column.width for column in table.columns]
+        assert all(widths), "a column of no width"
+        assert sum(w + 3 for w in widths) + 1 <= width, "cells would be cut"
     shown = texts_of(made)
     for place in range(keys, len(columns)):
         assert ["".join(row[place].split()) for row in rows] in shown
