@@ -142,11 +142,15 @@ def composed(others: Sequence[str]) -> dict[str, Any]:
 
 def first_of_a_sweep(override: str) -> str:
     """
-    >>> first_of_a_sweep("seed=0,1"), first_of_a_sweep("learner=ewc")
-    ('seed=0', 'learner=ewc')
+    >>> first_of_a_sweep("seed=0,1"), first_of_a_sweep("learner=ewc"), first_of_a_sweep("not=[one")
+    ('seed=0', 'learner=ewc', 'not=[one')
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
 
-    parsed = OverridesParser.create().parse_override(override)
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:
+        return override
     key = override.partition("=")[0]
     return f"{key}={next(parsed.sweep_string_iterator())}" if parsed.is_sweep_override() else override

@@ -68,6 +68,15 @@ def from_hydra(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     if isinstance(error, OverrideParseException) and error.override in arguments:
         said = f"{error.override!r} cannot be read: arguments are group=choice or key=value; see --help."
         return did_you_mean(said, error.override, arguments, otherwise=Refusal(f"{said}\n{words[0]}"))
+    if (
+        words[0].startswith("Ambiguous value for argument")
+        and (several := words[0].split("'")[1]) in arguments
+    ):
+        command = shlex.join(["--multirun", *arguments])
+        return Refusal(
+            f"{several} names several values: that is a sweep, and this is a single run. Did you mean "
+            f"--multirun?\n  python -m cl_lightning {command}"
+        )
     if isinstance(
         error,
         HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError,

@@ -54,6 +54,7 @@ def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("~sed", "", "~seed"),
         ("--multirn", "seed=1,2", "--multirun"),
         ("lr=0.1", "another=wrong_one", "trainer.lr=0.1"),
+        ("lr=0.1", "backbone=é name=[", "trainer.lr=0.1"),
     ],
 )
 def test_it_is_found_what_was_meant(wrong: str, others: str, right: str) -> None:
@@ -88,6 +89,7 @@ def said(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
         ("--multirun learner=ewcc,gem", "--multirun learner=ewc,gem"),
         ("seed=3 --multirn", "seed=3 --multirun"),
         ("gem seed=3", "learner=gem seed=3"),
+        ("seed=0,1 name=x", "--multirun seed=0,1 name=x"),
     ],
 )
 def test_the_answer_is_two_lines_of_which_one_is_the_whole_command(
