@@ -39,7 +39,7 @@ def sweep_name(_root_: DictConfig) -> str:
 
 def mode_of(sweeper: str) -> str | None:
     """Hydra's mode with a sweeper, where the command line does not say it."""
-    return "MULTIRUN" if sweeper.endswith(".TaskLevel") else None
+    return "MULTIRUN" if sweeper.endswith((".TaskLevel", ".StreamLevel")) else None
 
 
 OmegaConf.register_new_resolver("mode_of", mode_of, replace=True)
