@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -30,6 +29,7 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import curves_of, opened_loggers
+from cl_lightning.opening import tell_shown, tell_start
 from cl_lightning.protocol import Grants, running
 from cl_lightning.ranks import Ranks, found, joined
 from cl_lightning.report.figures import draw_missing
@@ -47,7 +47,6 @@ from cl_lightning.resume import (
     restore,
     steps_until,
 )
-from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 from cl_lightning.starter import on_several
 from cl_lightning.store.folder import discard, keep_newest, locked, row_key, task_key
@@ -59,8 +58,6 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
     check_config(cfg)
-    if note := taken_out(cfg.selection, cfg.trainer):
-        print(note, file=sys.stderr)
     check_targets(cfg)
     count = count_of(cfg.trainer.devices, cfg.trainer.accelerator)
     if count > 1 and found() is None:
@@ -73,6 +70,8 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
             tell_folder(folder)
             results = finished_results(folder) if cfg.resume is not False else None
         results = ranks.first(results)
+        if results is not None and ranks.is_writer:
+            tell_shown(cfg, folder)
         if results is None:
             try:
                 if isinstance(cfg.share, int):
@@ -144,6 +143,8 @@ def train(
             progress.say(learned, len(stream))
 
     say(learned)
+    if tells:
+        tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.passes, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
