@@ -25,9 +25,10 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
-from cl_lightning.loggers.base import curves_of, opened_loggers
+from cl_lightning.loggers.base import opened_loggers, tell_boundary
 from cl_lightning.protocol import Grants, running
-from cl_lightning.report.figures import draw_missing
+from cl_lightning.report.figures import draw, draw_missing
+from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import Results, finished_results, write_results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import (
@@ -114,7 +115,7 @@ def train(
             work, seconds = phases.collect_work(), perf_counter() - began
             record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
             for logger in loggers:
-                logger.log_metrics(curves_of(record), step=phases.step)
+                logger.log_metrics({"learned": learned, **tests_of(record)}, step=phases.step)
             notify("on_evaluated", learner, learned, record.first)
             return record
 
@@ -122,6 +123,7 @@ def train(
             if store.load(row_key(learned), RowRecord) is None:
                 store.save(row_key(learned), measured(learned))
                 progress.say(learned, len(stream))
+                tell_boundary(loggers)
                 if learned < len(stream):  # the last predictors are also tested on validation data
                     store.drop("work")
 
@@ -161,4 +163,7 @@ def train(
                 store.drop("work")
         finally:
             notify("on_stream_end")
-    return write_results(store)
+        results = write_results(store)
+        if cfg.figures:
+            draw(results, folder)
+    return results

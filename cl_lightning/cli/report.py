@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cl_lightning.cli.dashboard import report_panels, report_wandb
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Group, groups_in, in_order, markdown, runs_in, table
 from cl_lightning.report.notes import notes, unfinished
@@ -22,7 +23,8 @@ from cl_lightning.store.status import status_of
 
 DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. "
-    "'status [folders]' instead tells how all runs fare."
+    "'status [folders]' instead tells how all runs fare, 'wandb folders' sends runs to Weights & Biases, and "
+    "'panels folders --out folder' draws the panels of docs/dashboard.md."
 )
 
 
@@ -44,6 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["status"]:
         return print_status([Path(folder) for folder in arguments[1:] or ["outputs"]])
+    if arguments[:1] == ["wandb"]:
+        return report_wandb(arguments[1:])
+    if arguments[:1] == ["panels"]:
+        return report_panels(arguments[1:])
     options = parser.parse_args(arguments)
     if options.schema:
         print(json.dumps(schema(), indent=1))

@@ -207,6 +207,7 @@ def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], 
     returns = sweep(arguments)
     write_sweep(sweeper.launcher.folder, "grid", arguments, _jobs, [], [])
     show_runs(_jobs)
+    show_on_wandb(sweeper)
     return returns
 
 
@@ -251,6 +252,7 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
         write_best(folder, chosen, choice, over_seeds, loader, sweeper.config, also)
         write_choice(own, chosen, choice)
     show_choices(_jobs, found, choices)
+    show_on_wandb(sweeper)
     return returns
 
 
@@ -327,6 +329,18 @@ def show_runs(jobs: Sequence[Job]) -> None:
     folders = [Path(job.folder) for job in jobs if job.folder and not job.failure]
     if folders:
         print_groups(groups_in(folders))
+
+
+def show_on_wandb(sweeper: Any) -> None:
+    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table."""
+    from cl_lightning.cli.dashboard import send
+    from cl_lightning.loggers.wandb_run import options_in
+
+    if _jobs:
+        cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, _jobs[0].overrides)
+        loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
+        if options := options_in(loggers):
+            send(sweeper.launcher.folder, options)
 
 
 def own_command() -> list[str]:
