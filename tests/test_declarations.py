@@ -121,7 +121,9 @@ def default_files() -> list[Path]:
     """Those that name their class or function themselves; others are variants. A source is no default of
     anything."""
     return [
-        p for p in FILES if re.search("^_target_: [^n]|^(csv|wandb):", p.read_text(), re.M) and p.parent.name != "sources"
+        p
+        for p in FILES
+        if re.search("^_target_: [^n]|^(csv|wandb):", p.read_text(), re.M) and p.parent.name != "sources"
     ] + [CONF / "stream/show/plain.yaml"]
 
 

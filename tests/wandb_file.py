@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from wandb.proto.wandb_internal_pb2 import Record
@@ -47,6 +48,11 @@ class Read:
 
     def of(self, kind: str) -> list[Any]:
         return [getattr(record, kind) for record in self.all if record.WhichOneof("record_type") == kind]
+
+    @property
+    def id(self) -> str:
+        """Also of a run that was killed before anything was written."""
+        return self.path.stem.removeprefix("run-")
 
     @property
     def run(self) -> Any:
@@ -93,10 +99,9 @@ class Read:
 
     @property
     def summary(self) -> dict[str, Any]:
-        last: dict[str, Any] = {}
-        for record in self.of("summary"):
-            last |= {(item.key or item.nested_key[0]): json.loads(item.value_json) for item in record.update}
-        return last
+        """The last values of numbers and words."""
+        items = [item for record in self.of("summary") for item in record.update if len(item.nested_key) < 2]
+        return {(item.key or item.nested_key[0]): json.loads(item.value_json) for item in items}
 
     @property
     def exit_code(self) -> int | None:
@@ -106,6 +111,16 @@ class Read:
 
 
 def runs_in(folder: Path) -> list[Read]:
-    """The W&B runs of a run's or sweep's folder, by attempt."""
-    files = folder.glob("wandb/offline-run-*/*.wandb")
-    return [Read(path) for path in sorted(files, key=lambda path: int(path.stem.rpartition("-")[2]))]
+    """The W&B runs of a run's or sweep's folder, by attempt. The last one has ended."""
+    files = sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: int(path.stem.split("-")[-1]))
+    return [*map(Read, files[:-1]), *map(ended, files[-1:])]
+
+
+def ended(path: Path) -> Read:
+    """A W&B run that was told to end: its own process may write for a moment longer than this one waits."""
+    until = monotonic() + 60
+    while monotonic() < until:
+        read = Read(path)
+        if read.exit_code is not None:
+            return read
+    raise AssertionError(f"{path} has no end")

@@ -10,8 +10,7 @@ from cl_lightning.checking import Positive, Text
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.loggers.wandb_service import Account, Identity, Service
 from cl_lightning.report.compare import paper_of
-from cl_lightning.report.projection import Projection, card_of, summary_of
-from cl_lightning.report.results import Results
+from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
 from cl_lightning.selection.sweep import in_a_sweep
 from cl_lightning.store.records import StartRecord
 
@@ -75,7 +74,7 @@ class WandbRun(RunLogger):
 
     @property
     def experiment(self) -> Any:
-        """W&B's own object, as Lightning's loggers have theirs; None after an error of W&B."""
+        """W&B's own object, as Lightning's loggers have theirs; None where it could not be opened."""
         return self.service.run
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
@@ -84,24 +83,29 @@ class WandbRun(RunLogger):
             self.service.send(point)
 
     def boundary(self) -> None:
-        for point in self.projection.news() if self.service.run else ():
+        for point in self.projection.news() if self.service.alive else ():
             self.service.send(point)
 
     def close(self, status: Status) -> None:
         self.boundary()
-        if self.service.run is not None:
-            results = self.projection.results()
-            if results["finished"]:
-                self.end(results)
+        if self.service.alive:
+            self.end()
         self.service.finish(status == "success")
 
-    def end(self, results: Results) -> None:
-        """What a finished run came to: summary, card, figures, files."""
-        folder = self.projection.folder
-        self.service.send({"learned": len(results["accuracy_matrix"][0]), "card/table": card_of(results)})
-        self.service.guarded(lambda run: log_figures(run, folder, len(results["accuracy_matrix"][0])))
-        self.service.guarded(lambda run: run.summary.update(summary_of(results)))
-        self.service.guarded(lambda run: log_files(run, folder, self.checkpoints))
+    def end(self) -> None:
+        """What the run came to: the matrix; of a finished run also summary, figures, card, files. Tables and
+        files come here alone, and last: W&B asks the server about each while the program waits."""
+        folder, results = self.projection.folder, self.projection.results()
+        rows = [row.first for row in self.projection.rows]
+        learned = max(len(rows) - 1, 0)
+        if results["finished"]:
+            self.service.guarded(lambda run: run.summary.update(summary_of(results)))
+            self.service.guarded(lambda run: log_figures(run, folder, learned))
+        if learned:
+            self.service.send({"learned": learned, "matrix/table": table_of(rows)})
+        if results["finished"]:
+            self.service.send({"learned": learned, "card/table": card_of(results)})
+            self.service.guarded(lambda run: log_files(run, folder, self.checkpoints))
 
 
 def log_figures(run: Any, folder: Path, learned: int) -> None:

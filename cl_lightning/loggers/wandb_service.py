@@ -10,7 +10,6 @@ import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -101,20 +100,25 @@ class Service:
         self, folder: Path, account: Account, identity: Identity, say: Callable[[str], None]
     ) -> None:
         self.folder, self.account = folder, account
+        self.identity = identity
         self.attempt, self.earlier = new_attempt(folder, account, identity.names)
         self.run: Any = None
-        self.is_online = False
+        self.is_online = self.failed = False
         try:
-            self.run = self.begin(identity, say)
+            self.run = self.begin(say)
         except Exception as error:
             self.give_up(error)
         self.guarded(define_axes)
 
     @property
     def online(self) -> bool:
-        return self.run is not None and self.is_online
+        return self.alive and self.is_online
 
-    def begin(self, identity: Identity, say: Callable[[str], None]) -> wandb.Run:
+    @property
+    def alive(self) -> bool:
+        return self.run is not None and not self.failed
+
+    def begin(self, say: Callable[[str], None]) -> wandb.Run:
         """Online with credentials and network, else offline with one line that says so. Never asks, never
         waits long."""
         import wandb
@@ -125,23 +129,28 @@ class Service:
         if mode == "online":
             reason = "no credentials"
             try:
-                if wandb.login(prompt=False, timeout=int(self.account.timeout) or 1):
-                    run = wandb.init(mode="online", **self.options(identity))
+                wandb.setup(wandb.Settings(silent=True))  # else login tells who is logged in
+                if wandb.login(prompt=False, verify=False):  # init verifies
+                    run = wandb.init(mode="online", **self.options())
                     say(f"W&B: {run.url}")
                     self.is_online = True
                     return run
             except Exception as error:
                 reason = type(error).__name__
-        run = wandb.init(mode="offline", **self.options(identity))
+                self.attempt, _ = new_attempt(
+                    self.folder, self.account, self.identity.names
+                )  # its id is used
+        run = wandb.init(mode="offline", **self.options())
         say(
             f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync "
             f"{run.settings.sync_dir}"
         )
         return run
 
-    def options(self, identity: Identity) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         import wandb
 
+        identity = self.identity
         number = self.attempt.id.rpartition("-")[2]
         quiet: dict[str, Any] = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
         return {
@@ -164,17 +173,16 @@ class Service:
         }
 
     def guarded(self, action: Callable[[Any], object]) -> None:
-        if self.run is not None:
+        if self.alive:
             try:
                 action(self.run)
             except Exception as error:
                 self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
-        self.run = None
-        what = " ".join(f"{type(error).__name__}: {error}".split())
+        self.failed = True
         warnings.warn(
-            f"W&B failed ({what}). The run goes on without it. Send all of it later with: "
+            f"W&B failed ({said(error)}). The run goes on without it. Send all of it later with: "
             f"python -m cl_lightning.report wandb {self.folder}",
             stacklevel=2,
         )
@@ -184,11 +192,24 @@ class Service:
 
     def supersede(self) -> None:
         """Tag the earlier runs of this folder on the server, where it has them."""
-        for earlier in self.earlier if self.online else ():
-            self.guarded(partial(tag_superseded, earlier))
+        try:
+            for earlier in self.earlier if self.online else ():
+                tag_superseded(earlier)
+        except Exception as error:
+            warnings.warn(f"W&B did not tag earlier runs as {SUPERSEDED} ({said(error)}).", stacklevel=2)
 
     def finish(self, succeeded: bool) -> None:
-        self.guarded(lambda run: run.finish(exit_code=0 if succeeded else 1))
+        """End the run, also one to which nothing could be sent any more: nothing of W&B's goes on."""
+        if self.run is not None:
+            try:
+                self.run.finish(exit_code=0 if succeeded else 1)
+            except Exception as error:
+                if not self.failed:
+                    self.give_up(error)
+
+
+def said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def define_axes(run: Any) -> None:
@@ -198,7 +219,7 @@ def define_axes(run: Any) -> None:
             run.define_metric(key, step_metric=axis)
 
 
-def tag_superseded(attempt: Attempt, _: Any) -> None:
+def tag_superseded(attempt: Attempt) -> None:
     import wandb
 
     try:

@@ -7,16 +7,13 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cl_lightning.errors import Refusal
 from cl_lightning.report.figures import heat
 from cl_lightning.report.results import Results, costs, metrics_of, reference_of, results_of
 from cl_lightning.store.folder import open_store, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, Row, RowRecord, TaskRecord
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Point = dict[str, Any]  # values by key, with the place on the axis under the axis' name
 
@@ -68,7 +65,7 @@ class Projection:
             if task is not None:
                 matrix = [row.first for row in self.rows]
                 point |= {**metrics_at(matrix), **costs_at(task, row), **chosen_at(task)}
-                point |= pictures_of(matrix)
+                point["matrix/heat"] = heat(matrix)
             if point:
                 yield {"learned": row.learned, **point}
         reference = None if self.transfer else self.store.load("reference", ReferenceRecord)
@@ -170,17 +167,17 @@ def chosen_at(task: TaskRecord) -> dict[str, Any]:
     return known({f"chosen/{key}": value for key, value in values.items()})
 
 
-def pictures_of(matrix: Sequence[Row]) -> dict[str, Sheet | Figure]:
-    columns = ["learned", *(f"task {j}" for j in range(len(matrix[0])))]
-    rows = [[learned, *row] for learned, row in enumerate(matrix)]
-    return {"matrix/table": Sheet(columns, rows), "matrix/heat": heat(matrix)}
-
-
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
 # ---- at the end --------------------------------------------------------------------------------------------
+
+
+def table_of(matrix: Sequence[Row]) -> Sheet:
+    """The accuracy matrix, as far as it is measured."""
+    columns = ["learned", *(f"task {j}" for j in range(len(matrix[0])))]
+    return Sheet(columns, [[learned, *row] for learned, row in enumerate(matrix)])
 
 
 def summary_of(results: Results) -> dict[str, Any]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
-import sys
-import time
+import re
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
+from cl_lightning.build import check_targets
+from cl_lightning.engine.phase_run import PhaseRun
+from cl_lightning.errors import Refusal
 from cl_lightning.loggers import CSVLogger
-from cl_lightning.loggers.base import opened_loggers
-from tests.commands import SMALL, configure, run
+from cl_lightning.loggers.base import loggers_of, opened, opened_loggers
+from tests.commands import configure, run
 
 
 def rows(folder: Path) -> list[dict]:
@@ -96,3 +99,64 @@ def test_a_flipped_byte_that_is_no_text_any_more_keeps_no_run_from_going_on(tmp_
     path.write_bytes(path.read_bytes().replace(b"0,a", b"0,\xff"))
     CSVLogger(tmp_path).log_metrics({"a": 1}, 0)
     assert path.read_bytes().endswith(b"0,a,1\n")
+
+
+# ---- several, and Lightning's ------------------------------------------------------------------------------
+
+
+def test_every_logger_of_a_list_gets_the_same_values_and_lightnings_own_are_loggers(tmp_path: Path) -> None:
+    """Lightning's logger has its own arguments, and no names of candidates as keys."""
+    own = "+logger.mine={_target_:pytorch_lightning.loggers.CSVLogger,name:own}"
+    results = run(tmp_path, own, "trainer.log_every=1")
+    (theirs,) = tmp_path.glob("*/*/*/own/version_0")
+    with (theirs / "metrics.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    found = {(int(line["step"]), name, float(value)) for line in lines for name, value in line.items()
+             if value and name != "step"}  # fmt: skip
+    ours = {(int(row["step"]), row["name"], float(row["value"])) for row in rows(tmp_path)}
+    assert found == {each for each in ours if not each[1].startswith("loss/")}
+    assert found < ours
+    settings = yaml.safe_load((theirs / "hparams.yaml").read_text())
+    assert settings["learner"]["name"] == results["learner"]
+
+
+def test_a_list_of_choices_uses_all_of_them_and_none_adds_nothing() -> None:
+    def chosen(choice: str) -> list[str]:
+        return [make.func.__name__ for make in loggers_of(configure(f"logger={choice}").logger)]
+
+    assert chosen("[csv,wandb]") == chosen("[wandb,none]") == chosen("wandb") == ["CSVLogger", "open_wandb"]
+    assert chosen("csv") == ["CSVLogger"]
+    assert chosen("none") == []
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("+logger.own._target_=builtins.dict", "logger.own._target_=builtins.dict is not a logger"),
+        ("logger.csv=3", "logger.csv=3 is not a logger"),
+        ("+logger.csv.every=2", "logger.csv.every is not a key here"),
+        ("+logger.own._target_=pytorch_lightning.loggers.CSVLoger", "cannot be imported"),
+    ],
+)
+def test_what_is_no_logger_is_refused_before_anything_is_made(override: str, said: str) -> None:
+    with pytest.raises(Refusal, match=re.escape(said)):
+        check_targets(configure(override))
+
+
+def test_a_logger_whose_package_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:
+    def needs_more(folder: Path) -> None:
+        raise ModuleNotFoundError("No module named 'tensorboard'\nmore")
+
+    with pytest.raises(Refusal, match="needs_more cannot be made: No module named 'tensorboard'\nInstall"):
+        opened(partial(needs_more), {"folder": tmp_path})
+
+
+def test_the_loss_of_training_is_that_of_the_candidate_that_leads_among_those_that_train() -> None:
+    logged: list[dict] = []
+    logger = Mock(log_metrics=lambda metrics, step: logged.append(metrics))
+    run_ = Mock(standings=[Mock(accuracy=a) for a in (0.2, 0.9, 0.5, None, 0.5)], first_step=0, step=0)
+    run_.candidates = [Mock() for _ in run_.standings]
+    run_.log = lambda learner, metrics: PhaseRun.log(run_, learner, metrics)
+    for losses in ({0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.0, 2: 3.0, 4: 4.0}, {3: 5.0, 0: 1.0}, {3: 5.0}, {}):
+        PhaseRun.log_losses(run_, Mock(loggers=[logger]), losses)
+    assert [metrics["train/loss"] for metrics in logged] == [2.0, 3.0, 1.0, 5.0]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,14 +22,16 @@ from typing import Any
 import pytest
 import wandb
 
+from cl_lightning import experiment
+from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
-from cl_lightning.loggers.wandb_run import send_run
+from cl_lightning.loggers.wandb_run import send_run, tags_of
 from cl_lightning.loggers.wandb_service import Account, Attempt, new_attempt
 from cl_lightning.report.projection import AXES, Curves, Projection, metrics_at
 from cl_lightning.store.folder import open_store
 from tests import dying
 from tests.commands import SMALL, configure, folder_of, run
-from tests.wandb_file import Read, runs_in
+from tests.wandb_file import Read, ended, runs_in
 
 OFFLINE = ("logger=[csv,wandb]", "logger.wandb.mode=offline")
 WHOLE = (
@@ -140,13 +143,16 @@ def test_each_point_inside_tasks_is_there_once(read: Read, finished: Path) -> No
 # ---- media, summary, files ---------------------------------------------------------------------------------
 
 
-def test_the_matrix_is_there_after_each_task_as_a_table_and_a_picture(read: Read, results: dict) -> None:
-    tables = [json.loads(path.read_text()) for path in read.media("matrix/table")]
-    assert len(tables) == len(read.media("matrix/heat")) == 3
-    for learned, table in enumerate(tables, 1):
-        assert table["columns"] == ["learned", "task 0", "task 1", "task 2"]
-        assert table["data"] == [[i, *results["accuracy_matrix"][i]] for i in range(learned + 1)]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in read.media("matrix/heat"))
+def test_the_matrix_is_there_after_each_task_as_a_picture_and_at_the_end_as_a_table(
+    read: Read, results: dict
+) -> None:
+    (table,) = [json.loads(path.read_text()) for path in read.media("matrix/table")]
+    assert table["columns"] == ["learned", "task 0", "task 1", "task 2"]
+    assert table["data"] == [[i, *row] for i, row in enumerate(results["accuracy_matrix"])]
+    pictures = [path.read_bytes() for path in read.media("matrix/heat")]
+    assert [row["learned"] for row in read.rows if "matrix/heat" in row] == [1, 2, 3]
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures)
+    assert len(set(pictures)) == 3
 
 
 def test_a_finished_run_has_its_figures_and_its_card(read: Read, results: dict, finished: Path) -> None:
@@ -215,18 +221,18 @@ def test_two_experiments_and_two_people_have_a_run_each_in_one_project(tmp_path:
     little = (*OFFLINE, "stream.tasks=1", "trainer.max_epochs=1", "selection=none")
     for outputs, name in (("mine", "one"), ("mine", "two"), ("yours", "one")):
         run(tmp_path / outputs, *little, f"name={name}")
-    own = [Read(path).run for path in tmp_path.glob("*/*/*/*/wandb/offline-run-*/*.wandb")]
+    own = [ended(path).run for path in tmp_path.glob("*/*/*/*/wandb/offline-run-*/*.wandb")]
     assert len({each.run_id for each in own}) == len({each.display_name for each in own}) == 3
     assert len({re.search("[0-9a-f]{12}-s0", each.run_id)[0] for each in own}) == 1
     assert {each.run_group.partition("/")[0] for each in own} == {"one", "two"}
     assert {each.project for each in own} == {"cl_lightning"}
 
 
-def test_an_experiment_of_a_paper_is_tagged_with_it_and_a_single_pass_is_one(tmp_path: Path) -> None:
-    little = ("stream.tasks=2", "stream.n_train=20", "stream.n_test=20", "learner=finetune")
-    run(tmp_path, "+experiment=gem_permutations", *little, *OFFLINE, small=False)
-    (path,) = tmp_path.glob("*/*/*/wandb/offline-run-*/*.wandb")
-    assert set(Read(path).run.tags) == {"finetune", "permuted_mnist", "domain", "single_pass", "gem"}
+def test_an_experiment_of_a_paper_is_tagged_with_it_and_a_single_pass_is_one(finished: Path) -> None:
+    _, start = open_store(finished)
+    of_gem = replace(start, name="gem_permutations", passes=1)
+    assert tags_of(of_gem) == ["mntdp_d", "split_mnist", "multi_train_test", "single_pass", "gem"]
+    assert tags_of(replace(start, name="ctrl_minus"))[-1] == "mntdp"
 
 
 # ---- kills and resumptions ---------------------------------------------------------------------------------
@@ -249,11 +255,12 @@ def test_after_kills_the_newest_run_has_each_point_once_and_all_of_them(tmp_path
         for name in ("killed", "whole")
     )
     assert len(killed) == 4
-    assert len({each.run.run_id for each in killed}) == 4
+    assert len({each.id for each in killed}) == 4
     assert [each.exit_code for each in killed] == [None, None, None, 0]
     for axis in AXES:
         assert but_seconds(killed[-1].points(axis)) == but_seconds(whole[0].points(axis))
-    assert len(killed[-1].media("matrix/table")) == 3
+    assert len(killed[-1].media("matrix/heat")) == 3
+    assert len(killed[-1].media("matrix/table")) == 1
 
 
 def test_a_killed_run_can_be_sent_and_is_no_finished_one(tmp_path: Path) -> None:
@@ -275,9 +282,8 @@ def test_report_sends_what_the_run_itself_sent(finished: Path, read: Read, tmp_p
     assert sent.run.run_id == read.run.run_id[:-1] + "2", "the next attempt"
     for axis in AXES:
         assert Counter(sent.points(axis)) == Counter(read.points(axis))
-    assert {key: value for key, value in sent.summary.items() if "/" in key and key[:4] in ("fina", "card")} == {
-        key: value for key, value in read.summary.items() if "/" in key and key[:4] in ("fina", "card")
-    }  # fmt: skip
+    ends = [{k: v for k, v in each.summary.items() if k[:5] in ("final", "card/")} for each in (sent, read)]
+    assert ends[0] == ends[1]
     assert set(sent.run.tags) == set(read.run.tags)
     (said,) = capsys.readouterr().out.splitlines()
     assert said.endswith(f"wandb sync {sent.path.parent}")
@@ -292,7 +298,9 @@ def test_what_is_not_whole_yet_in_the_curves_comes_with_the_next_look(tmp_path: 
     path = tmp_path / "logs.csv"
     curves = Curves(path)
     assert list(curves.news()) == []
-    path.write_text("step,name,value\n0,task,0\n0,train/loss,0.5\n0,loss/lr=0.1,0.5\n0,val/best,0.2\n1,train/lo")
+    path.write_text(
+        "step,name,value\n0,task,0\n0,train/loss,0.5\n0,loss/lr=0.1,0.5\n0,val/best,0.2\n1,train/lo"
+    )
     assert list(curves.news()) == [{"batches": 0, "train/loss": 0.5, "val/best": 0.2}]
     with path.open("a") as file:
         file.write("ss,0.25\n1,val/best,0.4\n1,task,1\n1,val/best,0.1\nbroken\n0,val/best,0.2\n")
@@ -305,27 +313,54 @@ def test_what_is_not_whole_yet_in_the_curves_comes_with_the_next_look(tmp_path: 
 # ---- online ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture()
+@pytest.fixture
 def as_if_online(monkeypatch: pytest.MonkeyPatch) -> None:
     """W&B takes runs as online ones, and writes files."""
     begin = wandb.init
+    monkeypatch.setattr(wandb, "setup", lambda settings: None)
     monkeypatch.setattr(wandb, "login", lambda **options: True)
     monkeypatch.setattr(wandb, "init", lambda mode, **options: begin(mode="offline", **options))
 
+    def find(path: str) -> Any:
+        raise ValueError("could not find the run")
+
+    monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(run=find))
+
 
 @pytest.mark.usefixtures("as_if_online")
-def test_online_curves_come_while_a_task_is_learned_and_each_point_once(tmp_path: Path, capsys) -> None:
+def test_a_resumed_run_online_begins_with_what_was_trained_before_and_has_each_point_once(
+    tmp_path: Path, capsys
+) -> None:
     fragile = (*FRAGILE, "logger.wandb.mode=online")
     dying.killed("block:7", partial(run, tmp_path, *fragile))
     folder = folder_of(configure(f"outputs={tmp_path}", *SMALL, *fragile))
     before = curves_in(folder)
     run(tmp_path, *fragile)
-    live = runs_in(folder)[-1]
+    live = runs_in(folder)[-1].points("batches")
     assert before
-    assert live.points("batches")[: len(before)] == before, "what was trained before the kill comes first"
-    assert Counter(live.points("batches")) == Counter(curves_in(folder))
-    assert max(len(row) for row in live.rows if "batches" in row) <= 3, "one call of the logger a row"
+    assert Counter(live[: len(before)]) == Counter(before)
+    assert Counter(live) == Counter(curves_in(folder))
     assert sum("W&B: " in line for line in capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("as_if_online")
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_curves_come_while_a_task_is_learned_online_and_at_its_end_offline(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[dict[str, Any]] = []
+    seen: list[int] = []
+    log, at_the_end = wandb.Run.log, experiment.witnessed
+    monkeypatch.setattr(wandb.Run, "log", lambda self, row: (sent.append(row), log(self, row)))
+
+    def witnessed(*arguments: Any) -> dict[str, Any]:
+        seen.append(sum("batches" in row for row in sent))
+        return at_the_end(*arguments)
+
+    monkeypatch.setattr(experiment, "witnessed", witnessed)
+    run(tmp_path, *OFFLINE, f"logger.wandb.mode={mode}", "trainer.log_every=1", "stream.tasks=1")
+    assert (seen[0] > 0) == (mode == "online")
+    assert sum("batches" in row for row in sent) > 0
 
 
 @pytest.mark.usefixtures("as_if_online")
@@ -378,18 +413,31 @@ def test_a_network_that_dies_stops_no_run_and_is_told_once(
     assert found["finished"]
 
 
-@pytest.mark.parametrize("key", [None, "0" * 40])
-def test_without_login_or_network_it_goes_offline_with_one_line_never_waits_and_leaves_nothing_running(
-    key: str | None, tmp_path: Path
+def test_without_a_login_it_goes_offline_with_one_line(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
-    environment |= {
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+    asked, said = [], []
+    monkeypatch.setattr(wandb, "login", lambda **options: asked.append(options["prompt"]))
+    send_run(copied, Account("p"), say=said.append)
+    (sent,) = runs_in(copied)
+    assert asked == [False]
+    assert said == [
+        "W&B: no credentials, so this run is logged offline. Send it later with: "
+        f"wandb sync {sent.path.parent}"
+    ]
+
+
+def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_nothing_running(
+    tmp_path: Path,
+) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")} | {
         "HOME": str(tmp_path),
         "NETRC": str(tmp_path / "none"),
         "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "WANDB_API_KEY": "0" * 40,
     }
-    environment |= {"WANDB_API_KEY": key} if key else {}
-    overrides = [*SMALL, "logger=wandb", "logger.wandb.timeout=5", f"outputs={tmp_path / 'outputs'}"]
+    overrides = [*SMALL, "stream.tasks=1", "logger=wandb", "logger.wandb.timeout=1", f"outputs={tmp_path}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "cl_lightning", *overrides],
         stdout=subprocess.PIPE,
@@ -406,10 +454,31 @@ def test_without_login_or_network_it_goes_offline_with_one_line_never_waits_and_
     assert "wandb sync" in said[0]
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
-    folder = next(tmp_path.glob("outputs/*/*/*"))
+    (folder,) = tmp_path.glob("quickstart/finetune/*")
     (sent,) = runs_in(folder)
     assert sent.exit_code == 0, "one run, not one a Trainer"
     assert (folder / "logs.csv").is_file()
+
+
+@pytest.mark.usefixtures("as_if_online")
+def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B knows the id of the one that failed, and would refuse it."""
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+    begin, said = wandb.init, []
+
+    def fails_online(mode: str, **options: Any) -> Any:
+        if mode == "online":
+            raise TimeoutError("no answer")
+        return begin(mode=mode, **options)
+
+    monkeypatch.setattr(wandb, "init", fails_online)
+    send_run(copied, Account("p"), say=said.append)
+    (sent,) = runs_in(copied)
+    assert sent.id.endswith("-3")
+    assert sent.exit_code == 0
+    assert [line.partition(",")[0] for line in said] == ["W&B: TimeoutError"]
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------
@@ -417,14 +486,8 @@ def test_without_login_or_network_it_goes_offline_with_one_line_never_waits_and_
 
 def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path: Path) -> None:
     sweep = (*SMALL, "stream.tasks=1", "seed=0,1", "logger=wandb", "logger.wandb.mode=offline")
-    result = subprocess.run(
-        [sys.executable, "-m", "cl_lightning", "--multirun", *sweep, f"outputs={tmp_path}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    points = [Read(path) for path in tmp_path.glob("*/finetune/*/wandb/offline-run-*/*.wandb")]
+    assert command_line(["--multirun", *sweep, f"outputs={tmp_path}"]) == 0
+    points = [ended(path) for path in tmp_path.glob("*/finetune/*/wandb/offline-run-*/*.wandb")]
     assert sorted(re.search("-(s[0-9]+)-", point.run.run_id)[1] for point in points) == ["s0", "s1"]
     assert {point.run.job_type for point in points} == {"point"}
     (folder,) = (path.parent for path in tmp_path.glob("*/sweeps/*/sweep.json"))
