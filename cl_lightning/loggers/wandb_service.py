@@ -232,7 +232,9 @@ def tag_superseded(attempt: Attempt) -> None:
 
 
 def media(value: Any) -> Any:
-    """Tables and figures as W&B has them; all else as it is."""
+    """Tables and figures as W&B has them; numbers and words as they are."""
+    if isinstance(value, int | float | str):
+        return value
     import wandb
     from matplotlib.figure import Figure
     from PIL import Image
@@ -243,4 +245,4 @@ def media(value: Any) -> Any:
         png = io.BytesIO()
         value.savefig(png, format="png")
         return wandb.Image(Image.open(png))
-    return value
+    raise TypeError(f"{type(value).__name__} is nothing that is sent")
