@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from cl_lightning.build import build_learner, builder, device_of
+from cl_lightning.build import build_learner, builder
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
+from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import OPTIMIZER_KEYS, Training
 from cl_lightning.evaluation.evaluator import Evaluator
@@ -31,7 +32,7 @@ def reference(
     alone.network = alone.fresh(last)
     with data.open(last, to=alone) as task:
         phases.learn(alone, task, reference=True)
-    accuracy = Evaluator(stream, settings, device_of(settings), Grants()).row(
+    accuracy = Evaluator(stream, settings, device_of(settings, phases.ranks), Grants()).row(
         alone, last + 1, range(last, last + 1)
     )[last]
     assert accuracy is not None

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.checking import check, resolve_target
-from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import effective_settings
 from cl_lightning.selection.sweep import in_a_sweep
@@ -124,10 +123,3 @@ def build_callbacks(cfg: DictConfig) -> list:
         for i, callback in enumerate(cfg.trainer.callbacks)
     ]
     return [*own, *([ProgressDisplay()] if cfg.progress and not in_a_sweep() else [])]
-
-
-def device_of(settings: Training) -> Any:
-    """The device on which Lightning trains."""
-    from cl_lightning.engine.trainer import new_trainer
-
-    return new_trainer(settings, [], []).strategy.root_device

@@ -37,6 +37,12 @@ def sweep_name(_root_: DictConfig) -> str:
     return hashlib.sha256(json.dumps([swept, str(hydra.sweeper.get("params"))]).encode()).hexdigest()[:8]
 
 
+def mode_of(sweeper: str) -> str | None:
+    """Hydra's mode with a sweeper, where the command line does not say it."""
+    return "MULTIRUN" if sweeper.endswith(".TaskLevel") else None
+
+
+OmegaConf.register_new_resolver("mode_of", mode_of, replace=True)
 OmegaConf.register_new_resolver("bf16_if_fast", bf16_if_fast, replace=True)
 OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
 

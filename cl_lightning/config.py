@@ -60,6 +60,7 @@ class Settings:
     checkpoints: Literal["all", "last"] | None
     run: Text | None
     from_task: Count | None
+    share: Size | Literal["next"] | None
     tuned: Mapping[str, Any]
     reference: bool
     figures: bool

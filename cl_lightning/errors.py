@@ -17,6 +17,14 @@ class Diverged(Refusal):
     not tried again unless that is asked for."""
 
 
+class InUse(Refusal):
+    """Another process holds the run."""
+
+
+class RoundOver(Exception):
+    """A job of ``hydra/sweeper=cl_task_level`` has done its part: what comes next is for other jobs."""
+
+
 SHOWN = 30  # names that a message can list
 
 
@@ -40,6 +48,14 @@ DISK = {
     errno.ENOTDIR: "a part of the path is a file. Choose another folder with outputs= or cache=",
     errno.ENAMETOOLONG: "the name is too long. Choose another folder with outputs= or cache=",
 }
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the memory of a device, or of the machine, is used up."""
+    words = str(error)
+    return type(error).__name__ == "OutOfMemoryError" or (
+        (isinstance(error, RuntimeError) and "allocate memory" in words) or isinstance(error, MemoryError)
+    )
 
 
 def is_of_the_disk(error: BaseException) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,20 +14,24 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import termination
 from cl_lightning.at_end import reference, validated
-from cl_lightning.build import build_callbacks, build_learner, build_stream, check_targets, device_of
+from cl_lightning.build import build_callbacks, build_learner, build_stream, check_targets
 from cl_lightning.config import check_config
 from cl_lightning.data.lease import unsaved
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
 from cl_lightning.engine.boundary import task_record, witnessed
+from cl_lightning.engine.devices import count_of, device_of
 from cl_lightning.engine.phases import Phases
+from cl_lightning.engine.rounds import Rounds
 from cl_lightning.engine.settings import Training
+from cl_lightning.errors import RoundOver
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import opened_loggers, tell_boundary
 from cl_lightning.protocol import Grants, running
+from cl_lightning.ranks import Ranks, found, joined
 from cl_lightning.report.figures import draw, draw_missing
 from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import Results, finished_results, write_results
@@ -35,6 +40,7 @@ from cl_lightning.resume import (
     NO_VALIDATION,
     begin_or_resume,
     check_run,
+    missing_in,
     refuse_again,
     refuse_to_choose,
     restore,
@@ -42,6 +48,7 @@ from cl_lightning.resume import (
 )
 from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
+from cl_lightning.starter import on_several
 from cl_lightning.store.folder import discard, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
 from cl_lightning.store.status import Progress, told
@@ -54,19 +61,27 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     if note := taken_out(cfg.selection, cfg.trainer):
         print(note, file=sys.stderr)
     check_targets(cfg)
-    with termination.handled():
+    count = count_of(cfg.trainer.devices, cfg.trainer.accelerator)
+    if count > 1 and found() is None:
+        return on_several(cfg, count, command)
+    with termination.handled(), joined() as ranks:
         stream = build_stream(cfg)
         folder = run_folder(cfg, stream)
-        tell_folder(folder)
-        results = finished_results(folder) if cfg.resume is not False else None
+        results = None
+        if ranks.is_writer:
+            tell_folder(folder)
+            results = finished_results(folder) if cfg.resume is not False else None
+        results = ranks.first(results)
         if results is None:
-            with locked(folder):
-                if cfg.resume is False:
-                    discard(folder)
-                if cfg.resume is True:
-                    refuse_again(folder)
-                with told(folder) as progress:
-                    results = finished_results(folder) or train(cfg, folder, stream, command, progress)
+            try:
+                if isinstance(cfg.share, int):
+                    train_share(cfg, folder, stream, ranks)
+                with held(folder, cfg) if ranks.is_writer else nullcontext() as progress:
+                    results = train(cfg, folder, stream, command, ranks, progress)
+            except RoundOver:
+                return None
+        if results is None or not ranks.is_writer:
+            return None
         draw_missing(folder, results, cfg.figures)
         if not in_a_sweep():  # which has a table of its own at its end
             show(results, folder, note=changed(results["version"], versions(cfg)))
@@ -77,21 +92,58 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     return mean
 
 
+@contextmanager
+def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
+    """Hold the run's folder, afresh if that is asked for, and say there how the run ends."""
+    with locked(folder):
+        if cfg.resume is False:
+            discard(folder)
+        if cfg.resume is True:
+            refuse_again(folder)
+        with told(folder) as progress:
+            yield progress
+
+
+def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks) -> None:
+    """Train one share of the phase at hand, in a job of a sweep; other jobs do so at the same time. The job
+    that ends last goes on."""
+    if ranks.first(missing_in(folder) if ranks.is_writer else None):
+        with suppress(RoundOver):
+            train(cfg, folder, stream, (), ranks, None)
+    if ranks.first(missing_in(folder) if ranks.is_writer else None) != []:
+        raise RoundOver
+    cfg.share = "next"
+
+
 def train(
-    cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str], progress: Progress
-) -> Results:
-    """Learn every task that the store does not hold yet, and write the results."""
+    cfg: DictConfig,
+    folder: Path,
+    stream: Stream,
+    command: Sequence[str],
+    ranks: Ranks,
+    progress: Progress | None,
+) -> Results | None:
+    """Learn every task that the store does not hold yet. Rank 0 alone says how far it is, and writes the
+    results."""
     trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     settings, grants = Training(**trainer), Grants(**cfg.grants)
     torch.set_num_threads(settings.threads)
-    learner = build_learner(cfg, stream)
+    device = device_of(settings, ranks)
+    learner = build_learner(cfg, stream).to(device)
     check_run(cfg, stream, settings, learner, grants)
-    constants, callbacks = unsaved(learner), build_callbacks(cfg)  # constants are made again at a restart
-    store, learned = begin_or_resume(cfg, folder, stream, learner, command)
-    progress.say(learned, len(stream))
+    constants = unsaved(learner)  # made again at a restart
+    tells = ranks.is_writer and not isinstance(cfg.share, int)  # whether it logs, and shows how far it is
+    callbacks = build_callbacks(cfg) if tells else []
+    store, learned = begin_or_resume(cfg, folder, stream, learner, command, ranks)
+
+    def say(learned: int) -> None:
+        if progress is not None:
+            progress.say(learned, len(stream))
+
+    say(learned)
     moments = restore(learner, store, learned)
-    data = StreamDataModule(stream, passes=settings.passes)
-    evaluator = Evaluator(stream, settings, device_of(settings), grants)
+    data = StreamDataModule(stream, passes=settings.passes, device=device)
+    evaluator = Evaluator(stream, settings, device, grants)
 
     def notify(hook: str, *arguments: Any) -> None:
         for callback in callbacks:
@@ -103,8 +155,10 @@ def train(
         notify("on_probe", copied, task, step, row)
         return row
 
-    with opened_loggers(cfg.logger, folder, cfg) as loggers:
-        phases = Phases(data, store, settings, loggers, callbacks, probe)
+    where = cfg.logger if tells else OmegaConf.create({"_target_": None})
+    with opened_loggers(where, folder, cfg) as loggers:
+        rounds = None if cfg.share is None else Rounds(cfg.share)
+        phases = Phases(data, store, settings, loggers, callbacks, probe, ranks, rounds)
         phases.moments, phases.step = moments, steps_until(store, learned)
 
         def measured(learned: int) -> RowRecord:
@@ -122,7 +176,7 @@ def train(
         def measure(learned: int) -> None:
             if store.load(row_key(learned), RowRecord) is None:
                 store.save(row_key(learned), measured(learned))
-                progress.say(learned, len(stream))
+                say(learned)
                 tell_boundary(loggers)
                 if learned < len(stream):  # the last predictors are also tested on validation data
                     store.drop("work")
@@ -142,10 +196,10 @@ def train(
                     )
                 store.save(task_key(index), task_record(learner, phases, index, saved.bytes, seen), saved)
                 store.drop("work")
-                if (cfg.checkpoints or ("last" if in_a_sweep() else "all")) == "last":
+                if ranks.is_writer and (cfg.checkpoints or ("last" if in_a_sweep() else "all")) == "last":
                     keep_newest(store, index)
                 if cfg.debug.fresh_learner:
-                    learner = build_learner(cfg, stream)
+                    learner = build_learner(cfg, stream).to(device)
                     restore(learner, store, index + 1)
                 measure(index + 1)
             store.once(
@@ -163,7 +217,7 @@ def train(
                 store.drop("work")
         finally:
             notify("on_stream_end")
-        results = write_results(store)
-        if cfg.figures:
+        results = write_results(store) if ranks.is_writer else None
+        if results is not None and cfg.figures:
             draw(results, folder)
     return results

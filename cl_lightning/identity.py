@@ -32,6 +32,7 @@ IRRELEVANT = (
     "from_task",
     "tuned",
     "checkpoints",
+    "share",
 )
 
 REMARKS = ("root", "licence", "citation", "counts", "tried")  # of a source
@@ -61,13 +62,16 @@ def fingerprint(cfg: DictConfig, stream: Stream) -> str:
 
 
 def relevant(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration, resolved, without what cannot change a result: places, looks, and where curves
-    go."""
+    """The configuration, resolved, without what cannot change a result: places, looks, where curves go, and
+    which processes share the work."""
+    from cl_lightning.engine.devices import accelerator_of
+
     settings = effective_settings(cfg)
     for key in IRRELEVANT:
         settings.pop(key, None)
-    for key in ("log_every", "checkpoint_minutes"):
+    for key in ("log_every", "checkpoint_minutes", "devices", "candidates_at_once"):
         settings["trainer"].pop(key, None)
+    settings["trainer"]["accelerator"] = accelerator_of(settings["trainer"]["accelerator"])
     settings["data"] = used_data(settings)
     if cfg.from_task is not None:
         settings["branched"] = [Path(str(cfg.run)).name, cfg.from_task]

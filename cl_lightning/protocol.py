@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from cl_lightning.errors import Refusal, is_of_the_disk
+from cl_lightning.errors import Refusal, is_of_memory, is_of_the_disk
 
 
 class ProtocolError(Refusal):
@@ -62,7 +62,7 @@ class running:
             if (
                 self.names_learner
                 and isinstance(error, Exception)
-                and not (isinstance(error, Refusal) or is_of_the_disk(error))
+                and not (isinstance(error, Refusal) or is_of_the_disk(error) or is_of_memory(error))
             ):
                 raise LearnerError(describe_error(self.name, error)) from error
         finally:

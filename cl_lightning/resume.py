@@ -12,15 +12,34 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.build import named_callbacks
 from cl_lightning.data.streams.stream import Stream
+from cl_lightning.engine.rounds import PLAN, missing
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.identity import changed, environment, fingerprint, learner_name, relevant, versions
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
+from cl_lightning.ranks import Ranks
 from cl_lightning.selection.sweep import sweeper_that_chooses
 from cl_lightning.store.files import Store
-from cl_lightning.store.folder import branch, go_back_to, learned_tasks, row_key, start_run, task_key
-from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord, mini_batches
+from cl_lightning.store.folder import (
+    branch,
+    go_back_to,
+    learned_tasks,
+    open_store,
+    row_key,
+    start_run,
+    task_key,
+)
+from cl_lightning.store.records import (
+    FORMAT,
+    PlanRecord,
+    RowRecord,
+    StartRecord,
+    StreamRecord,
+    TaskRecord,
+    mini_batches,
+)
+from cl_lightning.store.shared import SharedStore
 from cl_lightning.store.status import read_status
 
 NO_VALIDATION = (
@@ -61,10 +80,25 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
 
 
 def begin_or_resume(
-    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]
+    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str], ranks: Ranks
 ) -> tuple[Store, int]:
     """The store of a new run, or that of an interrupted one of the same program; and how many tasks it
-    holds."""
+    holds. Ranks share one store."""
+    if ranks.size == 1:
+        return begun(cfg, folder, stream, learner, command)
+    about = None
+    if ranks.is_writer:
+        store, learned = begun(cfg, folder, stream, learner, command)
+        about = [store.run, learned]
+    run, learned = ranks.first(about)
+    return SharedStore(folder, run, ranks), learned
+
+
+def begun(
+    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]
+) -> tuple[Store, int]:
+    if isinstance(cfg.share, int):
+        return taken_up(folder)
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
     if (start.fingerprint, start.seed) != (fingerprint(cfg, stream), cfg.seed):
         raise Refusal(
@@ -84,6 +118,26 @@ def begin_or_resume(
         learned = learned_tasks(store)
     go_back_to(store, learned)
     return store, learned
+
+
+def missing_in(folder: Path) -> list[int] | None:
+    """Shares of the phase at hand, in the run of a folder, that are not trained; None where none is shared
+    out."""
+    found = open_store(folder)
+    return None if found is None else missing(found[0])
+
+
+def taken_up(folder: Path) -> tuple[Store, int]:
+    """The store of a run of which this job trains one share: it is only read here, and other jobs use it,
+    too."""
+    found = open_store(folder)
+    plan = found and found[0].load(PLAN, PlanRecord)
+    if found is None or plan is None or learned_tasks(found[0]) != plan.place.learned:
+        raise Refusal(
+            f"{folder} does not show here what earlier jobs have written. A key `share` is for jobs of "
+            "hydra/sweeper=cl_task_level alone, and their outputs must be on a disk that all machines share."
+        )
+    return found[0], plan.place.learned
 
 
 def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Sequence[str]) -> StartRecord:

@@ -37,7 +37,7 @@ PROVIDED = {  # by the program, and which keys it reads itself
     "learner": (("build", "head", "grid", "seed"), ("name",)),
     "stream": (("images", "sources", "show"), ("name", "source", "show")),
     "backbone": (("input_shape", "head"), ()),
-    "logger": (("folder",), ()),
+    "logger": (("folder", "run"), ()),
 }
 
 

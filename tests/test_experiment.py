@@ -333,7 +333,7 @@ def cut_after(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize(
-    "key", ["run", "rows/000", "work/task1-0-0", "tasks/001", "rows/002", "rows/003", "validation"]
+    "key", ["run", "rows/000", "work/task1-0/0", "tasks/001", "rows/002", "rows/003", "validation"]
 )
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_results(
     learner, key, tmp_path: Path, monkeypatch

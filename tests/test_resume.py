@@ -322,8 +322,8 @@ def test_a_signal_saves_the_open_phase(number: int, code: int, tmp_path: Path) -
     assert process.wait(120) == code
     assert "Traceback" not in process.stderr.read()
     store, _ = open_store(folder)
-    assert store.load("work/inside/phase", InsideRecord).step > 0
-    assert store.saved("work/inside/phase")
+    assert store.load("work/inside/0", InsideRecord).step > 0
+    assert store.saved("work/inside/0")
 
 
 @BOTH

@@ -65,6 +65,7 @@ class WatchedLauncher:
 
     def __init__(self, launcher: Any, config: DictConfig) -> None:
         self.launcher, self.folder = launcher, Path(config.hydra.sweep.dir).resolve()
+        self.jobs = _jobs  # those that have ended
 
     def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         for number in range(initial_job_idx, initial_job_idx + len(overrides)):
@@ -336,8 +337,8 @@ def show_on_wandb(sweeper: Any) -> None:
     from cl_lightning.cli.dashboard import send
     from cl_lightning.loggers.wandb_run import options_in
 
-    if _jobs:
-        cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, _jobs[0].overrides)
+    if jobs := sweeper.launcher.jobs:
+        cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, jobs[0].overrides)
         loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
         if options := options_in(loggers):
             send(sweeper.launcher.folder, options)
@@ -357,4 +358,5 @@ def own_command() -> list[str]:
     by_file = not any(
         override.startswith("hydra.mode") for override in hydra.overrides.hydra
     )  # as studies in conf/experiment
-    return [*folders, *kept, *["hydra.mode=RUN"] * by_file, *hydra.overrides.task]
+    own = [override for override in hydra.overrides.task if not override.startswith("share=")]
+    return [*folders, *kept, *["hydra.mode=RUN"] * by_file, *own]

@@ -18,7 +18,7 @@ def copies_in(state: Mapping[str, Any], task: Task) -> dict[str, int]:
     Found are images as they are lent, perhaps rounded to the memory's precision. Images that were augmented,
     turned or encoded, and copies that lie elsewhere, are not: this helps the honest to count.
     """
-    images = torch.cat([split.x for split in (task.train, task.val) if split is not None]).flatten(1)
+    images = torch.cat([split.x.cpu() for split in (task.train, task.val) if split is not None]).flatten(1)
     images = images[
         images.amax(1) != images.amin(1)
     ]  # an image of one colour is no evidence: so is empty memory

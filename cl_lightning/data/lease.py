@@ -9,6 +9,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Module
@@ -19,11 +20,18 @@ DEPTH = 6  # attributes and containers within each other that are looked through
 
 
 class Lease:
-    """Weak references to the storages of lent splits. Storages are never resized: that would crash whoever
-    kept one."""
+    """Weak references to the storages of lent splits, which lie on the device where the learner is. Storages
+    are never resized: that would crash whoever kept one."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device or torch.device("cpu")
         self._lent: list[tuple[StorageWeakRef, range]] = []  # and where in memory each lies
+
+    def lend(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The tensors, on the device, watched from now on."""
+        lent = tuple(tensor.to(self.device) for tensor in tensors)
+        self.watch(*lent)
+        return lent
 
     def watch(self, *tensors: Tensor) -> None:
         for storage in (tensor.untyped_storage() for tensor in tensors):

@@ -20,8 +20,9 @@ class StreamDataModule(pl.LightningDataModule):
     """Replays a stream to ``Trainer.fit``, task after task. Lends training and validation data; test data are
     the evaluator's."""
 
-    def __init__(self, stream: Stream, passes: int | None = None) -> None:
+    def __init__(self, stream: Stream, passes: int | None = None, device: torch.device | None = None) -> None:
         super().__init__()
+        self.device = device  # where the open task's examples lie, beside the learner
         self.stream, self.passes = stream, passes  # in a single pass: how often each example may be seen
         self.task: Task | None = None
         self.blocks: Blocks | None = None
@@ -39,7 +40,7 @@ class StreamDataModule(pl.LightningDataModule):
         """
         if self.task is not None:
             raise RuntimeError(f"task {self.task.index} is still open; close it before opening task {index}")
-        lease = Lease()
+        lease = Lease(self.device)
         *earlier, task = (self.stream.task(i, lease=lease) for i in range(0 if past else index, index + 1))
         self.task = replace(task, past=tuple(earlier))
         try:

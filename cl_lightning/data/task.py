@@ -75,13 +75,13 @@ class Split:
     def __init__(
         self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor, lease: Lease | None = None
     ) -> None:
-        self._parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = (x, y, task)
+        self._parts: tuple[torch.Tensor, ...] | None = (
+            (x, y, task) if lease is None else lease.lend(x, y, task)
+        )
         self._length = len(y)
-        if lease is not None:
-            lease.watch(x, y, task)
 
     @property
-    def parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def parts(self) -> tuple[torch.Tensor, ...]:
         if self._parts is None:
             raise ProtocolError(
                 "the data of a task that is closed were read.",
@@ -115,7 +115,7 @@ class Split:
 
     def gather(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Copies of some rows: x, y, task."""
-        return tuple(part.index_select(0, rows) for part in self.parts)
+        return tuple(part.index_select(0, rows.to(part.device)) for part in self.parts)
 
     @classmethod
     def union(cls, splits: Sequence[Split]) -> Split:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from time import monotonic
 from typing import Any
 
 import pytorch_lightning as pl
@@ -20,33 +19,35 @@ from cl_lightning import termination
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.costs import alone, executed
+from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.hooks import hooks_of
+from cl_lightning.engine.inside import FOLDER, InsideCheckpoints, inside_key
+from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.proposals import check_phase, state_versions
+from cl_lightning.engine.rounds import Rounds
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
 from cl_lightning.engine.settings import Training
+from cl_lightning.engine.shares import divided
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase, check_storable
+from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase
 from cl_lightning.metrics.costs import Costs
-from cl_lightning.metrics.flops import Flops
 from cl_lightning.protocol import ProtocolError, running, training
 from cl_lightning.randomness import Key, seeded
-from cl_lightning.store.files import Store
+from cl_lightning.ranks import Ranks
+from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.records import (
     CandidateRecord,
     GroupRecord,
     InsideRecord,
-    OnceRecord,
     PhaseRecord,
     Place,
     ProbeRecord,
     ProbesRecord,
 )
-
-INSIDE = "work/inside/phase"  # the record of Lightning's checkpoint inside a phase
 
 
 @dataclass
@@ -69,11 +70,15 @@ class Phases:
         loggers: Sequence[Logger] = (),
         callbacks: Sequence[pl.Callback] = (),
         probe: Callable[[Learner, Task, int], list[float | None]] | None = None,
+        ranks: Ranks | None = None,
+        rounds: Rounds | None = None,
     ) -> None:
         # Measures a learner as it was at a step of the open task, and gives nothing back to it.
         self.probe = probe
         self.data, self.store, self.settings = data, store, settings
         self.loggers, self.callbacks = list(loggers), list(callbacks)
+        self.ranks = ranks or Ranks()  # those that share the candidates out
+        self.rounds = rounds  # where other jobs train candidates of the same phase
         self.work = Work()
         # The optimizer's moments of the last phase's winner, and a key of the weights that they belong to;
         # empty unless the next task goes on with them.
@@ -144,88 +149,95 @@ class Phases:
         """The outcome of a phase, read from the store as far as it was trained before. Its winner gets its
         best weights."""
         check_phase(learner, phase, task, self.settings)
-        size = self.settings.candidates_at_once or len(phase.candidates)
-        firsts = range(0, len(phase.candidates), size)
-        groups = [self.group(learner, phase, task, place, first, size) for first in firsts]
+        groups = self.groups(learner, phase, task, place)
         record = merged(phase, task, place, groups)
+        self.step += record.mini_batches
         self.work.phases.append(record)
         self.work.costs.add(**asdict(record.costs))
-        winner, kept = (
-            phase.candidates[record.winner],
-            self.store.tensors(group_key(place, firsts[record.winner // size])),
+        self.work.probes += [probe for group in groups for probe in group.probes]
+        winner = phase.candidates[record.winner]
+        kept = self.store.tensors(
+            next(group_key(place, g.numbers) for g in groups if record.winner in g.numbers)
         )
         winner.network.load_state_dict(kept["weights"])
         winner.network.eval()
         if kept["moments"] is not None:
             self.moments = {"moments": kept["moments"], "weights": weights_key(winner.network)}
-        if self.settings.probe == "winner":
-            self.work.probes += self.look(learner, winner, kept["snapshots"], task, place)
+        if self.settings.probe == "winner" and kept["snapshots"]:
+            self.work.probes += self.store.once(
+                f"{place.key}-probes",
+                ProbesRecord,
+                lambda: (ProbesRecord(self.look(learner, winner, kept["snapshots"], task, place)), None),
+            ).probes
         chosen = record.chosen
         return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best)
 
     def look(
-        self,
-        learner: Learner,
-        c: Candidate,
-        snapshots: dict[int, dict],
-        task: Task,
-        place: Place,
-        number: int | None = None,
+        self, learner: Learner, c: Candidate, snapshots: dict[int, dict], task: Task, place: Place
     ) -> list[ProbeRecord]:
-        """Probe copies of the learner that adopt a candidate as it was at each step. ``number``: of one among
-        all candidates."""
-        probe = self.probe
-        if probe is None or not snapshots or place.part != "task":
+        """Probe copies of the learner that adopt a candidate as it was at each step."""
+        probe, found = self.probe, []
+        if probe is None or place.part != "task":
             return []
-
-        def looked() -> tuple[ProbesRecord, None]:
-            found = []
-            for step, weights in snapshots.items():
-                copied, then = copy.deepcopy(learner), copy.deepcopy(c)
-                then.network.load_state_dict(weights)
-                with seeded(learner.seed, task.index, "probe", step), running(copied, "adopt"):
-                    copied.adopt(then, task)
-                name = None if number is None else c.name
-                found.append(ProbeRecord(task.index, place.phase, step, name, probe(copied, task, step)))
-            return ProbesRecord(found), None
-
-        return self.store.once(probes_key(place, number), ProbesRecord, looked).probes
+        for step, weights in snapshots.items():
+            copied, then = copy.deepcopy(learner), copy.deepcopy(c)
+            then.network.load_state_dict(weights)
+            with seeded(learner.seed, task.index, "probe", step), running(copied, "adopt"):
+                copied.adopt(then, task)
+            name = c.name if self.settings.probe == "all" else None
+            found.append(ProbeRecord(task.index, place.phase, step, name, probe(copied, task, step)))
+        return found
 
     # ---- a phase -------------------------------------------------------------------------------------------
 
-    def group(
-        self, learner: Learner, phase: Phase, task: Task, place: Place, first: int, size: int
-    ) -> GroupRecord:
-        """The results of the candidates ``first`` .. ``first + size - 1`` of a phase, with the weights of the
-        best of them."""
-        candidates = phase.candidates[first : first + size]
-        record = self.store.once(
-            group_key(place, first),
-            GroupRecord,
-            lambda: self.train_group(learner, phase, candidates, task, place, first),
-        )
-        refuse_other(learner, phase, record)
-        self.step += record.mini_batches
-        if self.settings.probe == "all":
-            for number in range(first, first + len(candidates)):
-                known = self.store.load(probes_key(place, number), ProbesRecord)
-                self.work.probes += known.probes if known else []
-        return record
+    def groups(self, learner: Learner, phase: Phase, task: Task, place: Place) -> list[GroupRecord]:
+        """The results of all candidates of a phase, group by group: those that the store holds, and the
+        others, trained now. A group that was interrupted stays as it was, so that its checkpoint fits."""
+        done = self.store.records(place.key, GroupRecord)
+        begun = [record for record in self.store.records(FOLDER, InsideRecord) if record.place == place]
+        earlier: list[GroupRecord | InsideRecord] = [*done, *begun]
+        for record in earlier:
+            refuse_other(learner, phase, record)
+        left = set(range(len(phase.candidates))).difference(*(group.numbers for group in done))
+        if self.rounds is not None:
+            left = self.rounds.own(self.store, phase, place, left, self.settings.candidates_at_once)
+        shares = []
+        for numbers in (record.numbers for record in begun):
+            if left.issuperset(numbers):
+                shares.append(numbers)
+                left.difference_update(numbers)
+        at_once, ranks = self.settings.candidates_at_once, self.ranks
+        shares += divided(phase.candidates, sorted(left), at_once, ranks.size)
+        for first in range(0, len(shares), ranks.size):
+            own = shares[first : first + ranks.size][ranks.rank : ranks.rank + 1]
+            trained = [self.train_group(learner, phase, numbers, task, place) for numbers in own]
+            done += self.exchanged(place, trained)
+        if self.rounds is not None:
+            self.rounds.end_of(place)
+        return done
+
+    def exchanged(self, place: Place, trained: Sequence[tuple[GroupRecord, Any]]) -> list[GroupRecord]:
+        """The groups that all ranks have just trained. Rank 0 saves them."""
+        plain = [(adapter(GroupRecord).dump_python(group, mode="json"), kept) for group, kept in trained]
+        all_of_them = [each for of_rank in self.ranks.gathered(plain) for each in of_rank]
+        told = self.ranks.first([content for content, _ in all_of_them])
+        groups = adapter(list[GroupRecord]).validate_python(told)
+        for group, (_, kept) in zip(groups, all_of_them):  # of ranks that do not write there are none
+            key = group_key(place, group.numbers)
+            self.store.save(key, group, self.store.save_tensors(key, kept))
+        return groups
 
     def train_group(
-        self,
-        learner: Learner,
-        phase: Phase,
-        candidates: list[Candidate],
-        task: Task,
-        place: Place,
-        first: int,
+        self, learner: Learner, phase: Phase, numbers: list[int], task: Task, place: Place
     ) -> tuple[GroupRecord, dict[str, Any]]:
+        """Train some candidates of a phase side by side. Returns their results, with the weights of the best
+        of them."""
         with torch.random.fork_rng(devices=[]):
-            run = self.fit(learner, phase, candidates, task, place, first)
+            run = self.fit(learner, phase, numbers, task, place)
+        candidates, names, probes = run.candidates, [c.name for c in phase.candidates], []
         if self.settings.probe == "all":
-            for number, (c, snapshots) in enumerate(zip(candidates, run.snapshots), start=first):
-                self.look(learner, c, snapshots, task, place, number)
+            for c, snapshots in zip(candidates, run.snapshots):
+                probes += self.look(learner, c, snapshots, task, place)
         records = run.records()
         best = best_of(records)
         kept = {
@@ -233,23 +245,23 @@ class Phases:
             "moments": run.standings[best].moments,
             "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
         }
-        names = [c.name for c in phase.candidates]
+        counts = run.meter.counts()
         return GroupRecord(
-            place, phase.name, names, records, best, run.step, run.costs, run.meter.counts()
+            place, phase.name, names, numbers, records, best, run.step, run.costs, counts, probes
         ), kept
 
     def fit(
         self,
         learner: Learner,
         phase: Phase,
-        candidates: list[Candidate],
+        numbers: list[int],
         task: Task,
         place: Place,
-        first: int,
     ) -> PhaseRun:
         """Train a group of candidates through ``Trainer.fit``, from the beginning or from where an earlier
         start was interrupted."""
-        s, key = self.settings, (learner.seed, place.draws, place.phase)
+        s, candidates = self.settings, [phase.candidates[i] for i in numbers]
+        key = (learner.seed, place.draws, place.phase)
         split = task.train if phase.train is None else phase.train
         blocks = Blocks(
             split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, max_steps=s.max_steps
@@ -257,12 +269,13 @@ class Phases:
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
         run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
         learner.phase_run = run
+        learner.to(device_of(s, self.ranks))  # new networks come on the CPU
         if not run.trainable:  # pure re-use of what is there
             score_if_due(learner, run)
             score_last(learner, run)
         else:
-            start = InsideRecord(place, first, phase.name, [c.name for c in phase.candidates], 0)
-            checkpoint = self.interrupted(learner, phase, start)
+            start = InsideRecord(place, phase.name, [c.name for c in phase.candidates], numbers, 0)
+            checkpoint = self.interrupted(start)
             if checkpoint is not None:
                 blocks.start_step, file = checkpoint
                 step = blocks.start_step
@@ -270,8 +283,8 @@ class Phases:
             self.data.prepare(blocks.split)
             with running(learner, "learn"):
                 self.data.replay(blocks, place.phase)
-            saving = InsideCheckpoints(self.store, start, s.checkpoint_minutes)
-            trainer = new_trainer(s, self.loggers, [*self.callbacks, saving])
+            saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes)
+            trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks)
             path = self.store.folder / file if checkpoint is not None else None
             with termination.deferred(), training(learner, "training"):
                 trainer.fit(learner, datamodule=self.data, ckpt_path=path, weights_only=True)
@@ -281,22 +294,18 @@ class Phases:
         learner.phase_run = None
         return run
 
-    def interrupted(self, learner: Learner, phase: Phase, start: InsideRecord) -> tuple[int, str] | None:
+    def interrupted(self, start: InsideRecord) -> tuple[int, str] | None:
         """The step and the file of this group's checkpoint, where an earlier start wrote one."""
-        record = self.store.load(INSIDE, InsideRecord)
-        if record is None or (record.place, record.first) != (start.place, start.first):
+        store, key = self.store.own, inside_key(start.numbers)
+        record = store.load(key, InsideRecord)
+        if record is None or replace(record, step=0) != start:
             return None
-        refuse_other(learner, phase, record)
-        saved = self.store.saved(INSIDE)
+        saved = store.saved(key)
         return None if saved is None else (record.step, saved.file)
 
 
-def group_key(place: Place, first: int) -> str:
-    return f"{place.key}-{first}"
-
-
-def probes_key(place: Place, number: int | None) -> str:
-    return f"{place.key}-probes" + ("" if number is None else f"-{number}")
+def group_key(place: Place, numbers: Sequence[int]) -> str:
+    return f"{place.key}/{numbers[0]}"
 
 
 def refuse_other(learner: Learner, phase: Phase, before: GroupRecord | InsideRecord) -> None:
@@ -314,7 +323,8 @@ def refuse_other(learner: Learner, phase: Phase, before: GroupRecord | InsideRec
 
 def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]) -> PhaseRecord:
     """The record of a phase, made of the records of its groups of candidates."""
-    candidates = [candidate for group in groups for candidate in group.candidates]
+    by_number = {n: c for group in groups for n, c in zip(group.numbers, group.candidates)}
+    candidates = [by_number[n] for n in range(len(phase.candidates))]
     winner = best_of(candidates)
     if candidates[winner].diverged:
         raise Diverged(
@@ -324,7 +334,7 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
             "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip; "
             "resume=retry tries the same again."
         )
-    steps = sum(group.mini_batches for group in groups)
+    steps = max(group.mini_batches for group in groups)
     foreign = 0 if phase.train is None else int((phase.train.task != task.index).sum())
     return PhaseRecord(place, phase.name, candidates, winner, steps, costs_of(groups), foreign)
 
@@ -347,70 +357,3 @@ def best_of(candidates: Sequence[CandidateRecord]) -> int:
     return max(
         range(len(candidates)), key=lambda i: (not candidates[i].diverged, candidates[i].measure or 0.0)
     )
-
-
-class Once:
-    """What ``Learner.once`` calls: it returns the result of the work, read from the store if it was done
-    before."""
-
-    def __init__(self, store: Store, costs: Costs, seed: int, place: Place) -> None:
-        self.store, self.costs, self.seed, self.place = store, costs, seed, place
-        self.known: list[str] = []
-
-    def __call__(self, name: str, work: Callable[[], Any]) -> Any:
-        if name in self.known:
-            raise Refusal(
-                f"self.once({name!r}, ...) is called twice in {self.place.name}. Give each piece of work a "
-                "name of its own."
-            )
-        self.known.append(name)
-        key, done = f"{self.place.key}-once{len(self.known)}", False
-
-        def do() -> tuple[OnceRecord, Any]:
-            nonlocal done
-            done = True
-            with seeded(self.seed, self.place.name, "once", name), Flops() as counted:
-                value = work()
-            check_storable(value, f"the result of self.once({name!r}, ...)")
-            return OnceRecord(name, counted.total), {"value": value}
-
-        record = self.store.once(key, OnceRecord, do)
-        if not done:
-            self.costs.count(record.flops, record.flops)
-        if record.name != name:
-            raise Refusal(
-                f"self.once({name!r}, ...) comes in {self.place.name} where self.once({record.name!r}, ...) "
-                "came before the restart. "
-                "Call once in the same order each time, or start afresh with resume=false."
-            )
-        return self.store.tensors(key)["value"]
-
-
-class InsideCheckpoints(pl.Callback):
-    """Lightning's checkpoint every so many minutes, at SIGTERM and at Ctrl-C, between blocks; the newest is
-    kept."""
-
-    def __init__(self, store: Store, start: InsideRecord, minutes: float) -> None:
-        self.store, self.start, self.seconds, self.saved_at = store, start, minutes * 60, monotonic()
-
-    def on_fit_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        termination.claim()  # Lightning has just put a handler of its own in place
-
-    def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
-        if termination.requested() or monotonic() - self.saved_at >= self.seconds:
-            self.save(trainer, learner.phase_run.step)
-            self.saved_at = monotonic()
-        termination.exit_if_requested()
-
-    def save(self, trainer: pl.Trainer, step: int) -> None:
-        """Write what Lightning would write, but straight to its place."""
-        # Private: the public trainer.save_checkpoint builds the file in memory and in another folder first.
-        content = trainer._checkpoint_connector.dump_checkpoint()
-        saved = self.store.save_tensors(f"work/inside/{step}", content)
-        self.store.save(INSIDE, replace(self.start, step=step), saved)
-        for path in (self.store.folder / saved.file).parent.glob("*.pt"):
-            if path.name != f"{step}.pt":
-                path.unlink(missing_ok=True)
-
-    def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
-        score_last(learner, learner.phase_run)

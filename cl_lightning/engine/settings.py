@@ -62,6 +62,7 @@ class Training:
     evaluate: Literal["all", "seen", "final"]
     precision: Literal[32, "32", "bf16-mixed"]  # 16-mixed would have one loss scaler for all candidates
     accelerator: Literal["cpu", "gpu", "cuda", "mps", "auto"]
+    devices: Count | Literal["auto"]
     threads: Annotated[
         int, Field(ge=1, le=1024)
     ]  # beyond, the operating system may refuse them and end the process

@@ -8,15 +8,23 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from cl_lightning.engine.devices import OwnCandidates, device_of
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
+from cl_lightning.ranks import Ranks
 
 
-def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> pl.Trainer:
-    """A Trainer for one phase. What Lightning would do a second time (validation, checkpoints, clipping) is
-    the engine's."""
+def new_trainer(
+    settings: Training,
+    loggers: list[Logger],
+    callbacks: list[pl.Callback],
+    ranks: Ranks | None = None,
+) -> pl.Trainer:
+    """A Trainer for one phase, on this rank's device. What Lightning would do a second time (validation,
+    checkpoints, clipping) is the engine's."""
     quiet_lightning()
     for callback in callbacks:
         if isinstance(
@@ -31,7 +39,7 @@ def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Ca
                 "Use trainer.patience for early stopping; checkpoints are kept by the run itself."
             )
     try:
-        return pl.Trainer(**arguments(settings, loggers, callbacks))
+        return pl.Trainer(**arguments(settings, loggers, callbacks, ranks or Ranks()))
     except (TypeError, MisconfigurationException) as reason:
         raise Refusal(
             f"Lightning makes no Trainer of trainer.accelerator={settings.accelerator} and "
@@ -40,11 +48,16 @@ def new_trainer(settings: Training, loggers: list[Logger], callbacks: list[pl.Ca
         ) from reason
 
 
-def arguments(settings: Training, loggers: list[Logger], callbacks: list[pl.Callback]) -> dict[str, Any]:
+def arguments(
+    settings: Training, loggers: list[Logger], callbacks: list[pl.Callback], ranks: Ranks
+) -> dict[str, Any]:
+    device = device_of(settings, ranks)
     return dict(
         max_epochs=1,
-        accelerator=settings.accelerator,
+        accelerator=device.type,
         devices=1,
+        strategy=OwnCandidates(device, ranks),
+        plugins=[LightningEnvironment()],  # else it would take torchrun's and Slurm's variables for its own
         logger=loggers or False,
         callbacks=callbacks,
         enable_checkpointing=False,

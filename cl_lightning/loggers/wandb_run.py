@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ def options_in(loggers: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def open_wandb(
     folder: Path,
+    run: dict,
     project: Text,
     entity: Text | None,
     mode: Literal["online", "offline"],
@@ -34,10 +36,14 @@ def open_wandb(
     timeout: Positive,
     checkpoints: bool,
     say: Callable[[str], None] = print,
-) -> WandbRun:
-    """A W&B run with all that the run's records say already, which hears of what is recorded next."""
-    account = Account(project, entity, mode, timeout)
-    return WandbRun(folder, account, tags, checkpoints, "point" if in_a_sweep() else "run", say)
+) -> RunLogger:
+    """A W&B run with all that the run's records say already, which hears of what is recorded next. A run that
+    is made by many jobs, round after round, is sent when it is finished."""
+    what = (folder, Account(project, entity, mode, timeout), tags, checkpoints)
+    job_type: Literal["run", "point"] = "point" if in_a_sweep() else "run"
+    if run["share"] is not None:
+        return SentAtTheEnd(partial(send_run, *what, job_type, say))
+    return WandbRun(*what, job_type, say)
 
 
 def send_run(
@@ -51,6 +57,19 @@ def send_run(
     """Send a run from its records: a finished one, or one that was killed."""
     run = WandbRun(folder, account, tags, checkpoints, job_type, say)
     run.close("success" if run.projection.results()["finished"] else "failed")
+
+
+class SentAtTheEnd(RunLogger):
+    """What sends a run when it is finished."""
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        self.send = send
+
+    def log_metrics(self, *_: Any, **__: Any) -> None: ...
+
+    def close(self, status: Status) -> None:
+        if status == "success":
+            self.send()
 
 
 class WandbRun(RunLogger):

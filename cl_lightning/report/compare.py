@@ -39,7 +39,7 @@ OF_THE_CHOSEN = ("search_flops", "search_seconds")  # columns of the seeds alone
 
 HARMLESS = (  # settings that do not change what a number means
     "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block",
-    "trainer.stack", "trainer.candidates_at_once",
+    "trainer.stack",
     "trainer.probe_every", "trainer.probe_at", "trainer.probe_examples", "trainer.evaluate",
 )  # fmt: skip
 SPEED = ("trainer.accelerator", "trainer.threads")  # settings that change seconds, and no other number

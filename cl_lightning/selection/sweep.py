@@ -11,6 +11,7 @@ from hydra.types import RunMode
 from cl_lightning.store.whole import write_whole
 
 OURS = "hydra_plugins.cl_lightning."
+GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs
 JOBS = "jobs"  # in a sweep's folder: where each job says which run it is
 
 
@@ -25,7 +26,7 @@ def sweeper_that_chooses() -> str | None:
     if not in_a_sweep():
         return None
     target = str(HydraConfig.get().sweeper._target_)
-    return None if target.endswith(".BasicSweeper") or target == f"{OURS}sweepers.Grid" else target
+    return None if target.endswith(".BasicSweeper") or target in GOING_THROUGH else target
 
 
 def tell_folder(folder: Path) -> None:

@@ -43,6 +43,11 @@ class Store:
     def __init__(self, folder: Path, run: str) -> None:
         self.folder, self.run = folder, run
 
+    @property
+    def own(self) -> Store:
+        """For what this process alone reads and writes."""
+        return self
+
     def save(self, key: str, record: T, saved: Saved | None = None) -> T:
         """Write a record; ``saved`` are the tensors that belong to it, written before."""
         content = {
@@ -93,6 +98,13 @@ class Store:
             stacklevel=2,
         )
         return None
+
+    def records(self, folder: str, kind: type[T]) -> list[T]:
+        """The records in a folder, in the order of their names, that are whole with their tensors."""
+        keys = [f"{folder}/{path.stem}" for path in sorted((self.folder / folder).glob("*.json"))]
+        whole = [key for key in keys if (found := self._content(key)) is not None
+                 and (found["tensors"] is None or self.saved(key) is not None)]  # fmt: skip
+        return [record for key in whole if (record := self.load(key, kind)) is not None]
 
     def tensors(self, key: str) -> Any:
         """What was saved beside a record: tensors and plain values. Anything that would run code is

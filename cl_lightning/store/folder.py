@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import InUse, Refusal
 from cl_lightning.store.files import Store, adapter, content_of
 from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord
 
@@ -45,7 +45,7 @@ def locked(folder: Path, wait: float = 0) -> Iterator[None]:
         lock.acquire(timeout=wait)
     except Timeout as reason:
         who = read_holder(holder)
-        raise Refusal(
+        raise InUse(
             f"{folder} is in use by process {who['process']} on {who['machine']}, which is running the same "
             "command. "
             "Wait for it, or stop it: a run belongs to one process at a time."

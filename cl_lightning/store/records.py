@@ -28,6 +28,11 @@ class Place:
         return f"reference:task{self.index}" if self.part == "reference" else f"{self.part}{self.index}"
 
     @property
+    def learned(self) -> int:
+        """How many tasks are learned before."""
+        return self.index + (self.part == "reference")
+
+    @property
     def draws(self) -> str:
         """What draws depend on: the reference draws as the task does."""
         return self.name.removeprefix("reference:")
@@ -59,18 +64,32 @@ class CandidateRecord:
 
 
 @dataclass(frozen=True)
+class ProbeRecord:
+    """A measurement on test data in the middle of a phase. ``candidate`` is named where all of them were
+    measured."""
+
+    task: int
+    phase: int
+    step: int
+    candidate: str | None
+    accuracies: Row
+
+
+@dataclass(frozen=True)
 class GroupRecord:
-    """Candidates that were trained side by side: all of a phase, or as many as fit at once. The weights of
-    the best lie beside it."""
+    """Candidates that were trained side by side: all of a phase, or a share of them. The weights of the best
+    lie beside it."""
 
     place: Place
     phase: str
     proposed: list[str]  # names of all candidates of the phase
+    numbers: list[int]  # which of them these are
     candidates: list[CandidateRecord]
-    best: int  # number of the best of them
+    best: int  # place of the best in this list
     mini_batches: int
     costs: Costs
     counts: list[dict[str, list[int]]]  # operations by candidate and kind of work, see engine/costs.py
+    probes: list[ProbeRecord]  # of all of them, where all are probed
 
 
 @dataclass(frozen=True)
@@ -78,10 +97,18 @@ class InsideRecord:
     """Where the training of a group of candidates was when Lightning's checkpoint beside it was written."""
 
     place: Place
-    first: int  # number of the group's first candidate
     phase: str
     proposed: list[str]
+    numbers: list[int]  # which of these the group has
     step: int
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """A phase whose candidates are trained by several jobs: the numbers of each job's."""
+
+    place: Place
+    shares: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -99,18 +126,6 @@ class PhaseRecord:
     @property
     def chosen(self) -> CandidateRecord:
         return self.candidates[self.winner]
-
-
-@dataclass(frozen=True)
-class ProbeRecord:
-    """A measurement on test data in the middle of a phase. ``candidate`` is named where all of them were
-    measured."""
-
-    task: int
-    phase: int
-    step: int
-    candidate: str | None
-    accuracies: Row
 
 
 @dataclass(frozen=True)

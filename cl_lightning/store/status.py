@@ -13,10 +13,10 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from cl_lightning.errors import Diverged, Refusal
+from cl_lightning.errors import Diverged, Refusal, RoundOver
 from cl_lightning.store.whole import write_whole
 
-State = Literal["running", "done", "interrupted", "diverged", "failed"]
+State = Literal["running", "waiting", "done", "interrupted", "diverged", "failed"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,9 @@ def told(folder: Path) -> Iterator[Progress]:
     progress = Progress(folder)
     try:
         yield progress
+    except RoundOver:
+        progress.end("waiting")
+        raise
     except Exception as error:
         said = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"
         progress.end("diverged" if isinstance(error, Diverged) else "failed", said)

@@ -1,4 +1,5 @@
-"""Sweepers: ``cl_grid``, Hydra's own with an eye on its jobs, and ``cl_stream_level``, which chooses."""
+"""Sweepers: ``cl_grid``, Hydra's own with an eye on its jobs; ``cl_stream_level``, which chooses among whole
+streams; and ``cl_task_level``, whose jobs share a task's candidates."""
 
 # No "from __future__ import annotations": Hydra loads this file without registering it, and dataclasses look
 # their module up for it.
@@ -22,7 +23,13 @@ class StreamLevelConf(GridConf):
     _target_: str = "hydra_plugins.cl_lightning.sweepers.StreamLevel"
 
 
-for name, node in (("cl_grid", GridConf), ("cl_stream_level", StreamLevelConf)):
+@dataclass
+class TaskLevelConf(GridConf):
+    _target_: str = "hydra_plugins.cl_lightning.sweepers.TaskLevel"
+
+
+SWEEPERS = (("cl_grid", GridConf), ("cl_stream_level", StreamLevelConf), ("cl_task_level", TaskLevelConf))
+for name, node in SWEEPERS:
     ConfigStore.instance().store(group="hydra/sweeper", name=name, node=node, provider="cl_lightning")
 
 
@@ -39,6 +46,15 @@ class Grid(BasicSweeper):
         from cl_lightning.cli.sweeps import sweep_grid
 
         return sweep_grid(self, arguments, super().sweep)
+
+
+class TaskLevel(Grid):
+    """Every combination, each in rounds: a task's candidates are trained by several jobs."""
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from cl_lightning.cli.rounds import sweep_rounds
+
+        return sweep_rounds(self, arguments)
 
 
 class StreamLevel(Grid):

@@ -58,7 +58,7 @@ def lock_step(
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
     engine = Phases(StreamDataModule(NO_STREAM), Store(folder, "benchmark"), training)
     found = learner.candidates(task)
-    engine.fit(learner, Phase(found), found, task, Place("task", 0), 0)
+    engine.fit(learner, Phase(found), list(range(len(found))), task, Place("task", 0))
 
 
 def interleaved(ours: Callable[[], object], *theirs: Callable[[], object], repeats: int = 7) -> list[float]:

@@ -33,7 +33,7 @@ def single_pass(learner: Learner, split: Split) -> None:
     c = Candidate(learner.fresh(0))
     with tempfile.TemporaryDirectory() as folder:
         engine = Phases(StreamDataModule(NO_STREAM), Store(Path(folder), "benchmark"), settings)
-        engine.fit(learner, Phase([c]), [c], task, Place("task", 0), 0)
+        engine.fit(learner, Phase([c]), [0], task, Place("task", 0))
 
 
 def with_memories(cls: type[Learner], **options: Any) -> Learner:

@@ -69,7 +69,7 @@ def training(
         scoring = {"patience": math.inf, "score_at": (), "score_every": score_every or steps} if val else {}
         settings = toys.one_epoch(batch_size=batch_size, precision=precision, eval_batch_size=125, **scoring)
         Phases(StreamDataModule(NO_STREAM), Store(folder, "benchmark"), settings).fit(
-            learner, Phase(found), found, task, Place("task", 0), 0
+            learner, Phase(found), list(range(len(found))), task, Place("task", 0)
         )
 
     return train

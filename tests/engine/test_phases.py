@@ -58,9 +58,9 @@ def test_finished_phases_are_answered_from_the_store_and_not_trained_again(tmp_p
     trained: list[str] = []
     original = Phases.train_group
 
-    def counting(self, learner, phase, candidates, task, place, first):
+    def counting(self, learner, phase, numbers, task, place):
         trained.append(f"{place.name}/{phase.name}")
-        return original(self, learner, phase, candidates, task, place, first)
+        return original(self, learner, phase, numbers, task, place)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Phases, "train_group", counting)

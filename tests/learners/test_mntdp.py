@@ -528,7 +528,7 @@ def test_shares_of_candidates_lose_no_probe(monkeypatch: pytest.MonkeyPatch) -> 
     settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
     learned = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings)
     assert learned.phase(2).winner == 0  # the path that is re-used whole, in a share that trains nothing
-    assert 0 in learned.store.tensors(group_key(Place("task", 2), 0))["snapshots"]
+    assert 0 in learned.store.tensors(group_key(Place("task", 2), [0]))["snapshots"]
 
 
 def test_distances_are_exact_far_from_the_origin() -> None:

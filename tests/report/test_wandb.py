@@ -25,7 +25,7 @@ import wandb
 from cl_lightning import experiment
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
-from cl_lightning.loggers.wandb_run import send_run, tags_of
+from cl_lightning.loggers.wandb_run import open_wandb, send_run, tags_of
 from cl_lightning.loggers.wandb_service import Account, Attempt, new_attempt
 from cl_lightning.report.projection import AXES, Curves, Projection, metrics_at
 from cl_lightning.store.folder import open_store
@@ -501,6 +501,19 @@ def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path:
     assert [row["ACC"] for row in rows] == [end["metrics"]["average_accuracy"] for end in ends]
     assert [row["val_accuracy"] for row in rows] == [end["validation_at_end"]["mean"] for end in ends]
     assert summary.summary["sweep/jobs"] == 2
+
+
+def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+    for status in ("failed", "failed", "success"):  # two rounds that end before the run does
+        logger = open_wandb(
+            copied, {"share": "next"}, "p", None, "offline", [], 1, False, say=lambda line: None
+        )
+        logger.log_metrics({"train/loss": 1.0}, 5)
+        logger.close(status)
+    (sent,) = runs_in(copied)
+    assert sorted(at_boundaries(sent)) == [1, 2, 3]
+    assert sent.exit_code == 0
 
 
 def test_a_search_over_whole_streams_shows_test_numbers_of_what_it_chose_alone() -> None:

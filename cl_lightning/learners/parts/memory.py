@@ -18,8 +18,8 @@ def last_of_each_task(
     """The last ``size`` examples of every task: x (tasks, size, ...), y (tasks, size), and how many there are
     of each."""
     if not memory:
-        memory["x"] = torch.zeros(task.of, size, *task.train.x.shape[1:], dtype=dtype)
-        memory["y"] = torch.zeros(task.of, size, dtype=torch.int64)
+        memory["x"] = task.train.x.new_zeros(task.of, size, *task.train.x.shape[1:], dtype=dtype)
+        memory["y"] = task.train.y.new_zeros(task.of, size)
         memory["counts"] = []
     if memory["y"].shape[1] != size:
         raise Refusal(
@@ -37,10 +37,7 @@ def reservoir(memory: dict[str, Any], task: Task, size: int, generator: torch.Ge
     with probability size / n, in a slot drawn."""
     if not memory:
         memory.update(
-            {
-                name: torch.zeros(size, *part.shape[1:], dtype=part.dtype)
-                for name, part in named(task.train).items()
-            }
+            {name: part.new_zeros(size, *part.shape[1:]) for name, part in named(task.train).items()}
         )
         memory["filled"] = memory["seen"] = 0
     draws, chosen = torch.rand(len(task.train), generator=generator, dtype=torch.float64).tolist(), {}

@@ -24,7 +24,7 @@ def vote_accuracy(
     )
     votes = torch.zeros(len(queries), int(labels.max()) + 1, device=queries.device)
     votes.scatter_add_(1, labels[nearest], torch.ones_like(nearest, dtype=votes.dtype))
-    return (votes.argmax(1) == predictions).double().mean().item()
+    return (votes.argmax(1) == predictions).sum().item() / len(predictions)
 
 
 def some_of_each_class(split: Split, count: int, generator: torch.Generator) -> Split:

@@ -1,0 +1,46 @@
+"""One process of a run on several devices, as ``trainer.devices`` starts it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from cl_lightning import termination
+
+
+def main(folder: Path) -> int:
+    """Run the configuration in the folder, and leave there what came of it."""
+    termination.claim()
+    import os
+
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    from cl_lightning import conf_dir  # noqa: F401  (registers what configurations may ask for)
+    from cl_lightning.cli.sentences import sentence
+    from cl_lightning.errors import Diverged
+    from cl_lightning.experiment import run
+    from cl_lightning.ranks import OtherRankEnded
+
+    job, cfg = json.loads((folder / "job.json").read_text()), OmegaConf.load(folder / "config.yaml")
+    if job["sweep"]:
+        sweep = {**job["sweep"], "mode": job["sweep"]["mode"] and RunMode[job["sweep"]["mode"]]}
+        HydraConfig.instance().cfg = OmegaConf.create({"hydra": sweep})  # type: ignore[assignment]
+    told: dict[str, Any]
+    try:
+        told = {"value": run(cfg, job["command"])}  # type: ignore[arg-type]
+    except Exception as error:
+        if cfg.debug.traceback:
+            traceback.print_exc()
+        follows, diverged = isinstance(error, OtherRankEnded), isinstance(error, Diverged)
+        told = {"failed": sentence(error), "follows": follows, "diverged": diverged}
+    (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(told))
+    return 2 * ("failed" in told)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,80 @@
+"""Task-level selection by jobs: each round trains the candidates of one phase, in shares, a job a share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from cl_lightning.cli.sweeps import Job, show_on_wandb, show_runs, write_sweep
+from cl_lightning.errors import Refusal
+
+
+@dataclass
+class InRounds:
+    """A run that is made by several jobs, round after round."""
+
+    overrides: list[str]
+    shares: list[int | str] = field(default_factory=lambda: ["next"])  # of the next round
+    job: Job | None = None  # that ended it
+
+    def after(self, jobs: list[Job]) -> None:
+        """Take in what the jobs of a round came to, and say what the next one has to do."""
+        from cl_lightning.report.results import finished_results
+        from cl_lightning.resume import missing_in
+
+        failed = next((job for job in jobs if job.failure), None)
+        folder = next((job.folder for job in jobs if job.folder), None)
+        if failed or folder is None:
+            self.end(failed or jobs[0], "its jobs said nothing of a run")
+        elif finished_results(Path(folder)) is not None:
+            self.end(next((job for job in jobs if job.value is not None), jobs[-1]), None)
+        else:
+            before = self.shares
+            left = missing_in(Path(folder))
+            self.shares = [*left] if left else ["next"]
+            if before == self.shares == ["next"]:
+                self.end(jobs[0], "a job ended, and the run did not go on")
+
+    def end(self, job: Job, failure: str | None) -> None:
+        self.job = Job(job.number, self.overrides, job.failure or failure, job.value, job.folder)
+        self.shares = []
+
+
+def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
+    """Every combination of the values on the command line; the rounds of all go on side by side."""
+    loader = sweeper.hydra_context.config_loader
+    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
+    runs = [InRounds(list(combination)) for combination in sweeper.split_arguments(parsed, None)[0]]
+    for run in runs:
+        check(loader.load_sweep_config(sweeper.config, run.overrides))
+    sweeper.validate_batch_is_legal([run.overrides for run in runs])
+    jobs, number, returns = sweeper.launcher.jobs, 0, []
+    while going := [run for run in runs if run.shares]:
+        batch = [
+            [*run.overrides, "hydra.mode=MULTIRUN", f"share={share}"] for run in going for share in run.shares
+        ]
+        returns.append(sweeper.launcher.launch(batch, initial_job_idx=number))
+        ended = jobs[number:]
+        number += len(batch)
+        for run in going:
+            count = len(run.shares)
+            run.after(ended[:count])
+            ended = ended[count:]
+    jobs[:] = [run.job for run in runs if run.job]
+    write_sweep(sweeper.launcher.folder, "task_level", arguments, jobs, [], [])
+    show_runs(jobs)
+    show_on_wandb(sweeper)
+    return returns
+
+
+def check(cfg: Any) -> None:
+    """Refuse what would not be shared out."""
+    if cfg.trainer.candidates_at_once is None:
+        raise Refusal(
+            "hydra/sweeper=cl_task_level gives a task's candidates to several jobs, but nothing says how "
+            "many to each. Set trainer.candidates_at_once, as in trainer.candidates_at_once=6."
+        )

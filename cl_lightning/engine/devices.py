@@ -1,0 +1,77 @@
+"""Where a rank trains: its device, and the Lightning strategy that keeps it there."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pytorch_lightning.strategies import SingleDeviceStrategy
+
+from cl_lightning.engine.settings import Training
+from cl_lightning.errors import Refusal
+from cl_lightning.ranks import Ranks
+
+
+class OwnCandidates(SingleDeviceStrategy):
+    """Trains on this rank's device what this rank has to train.
+
+    To Lightning each rank is alone (``world_size`` 1), and it makes no collective call: ranks train other
+    candidates, which stop at other steps. What ranks exchange goes through ``Ranks``, once a phase. Between
+    phases the learner stays on the device.
+    """
+
+    strategy_name = "own_candidates"
+
+    def __init__(self, device: torch.device, ranks: Ranks) -> None:
+        super().__init__(device=device)
+        self.ranks = ranks
+
+    @property
+    def is_global_zero(self) -> bool:
+        return self.ranks.is_writer
+
+    def teardown(self) -> None:
+        """Lightning's, but that it does not move the learner to the CPU."""
+        self.precision_plugin.teardown()
+        assert self.accelerator is not None
+        self.accelerator.teardown()
+        self.checkpoint_io.teardown()
+
+
+def accelerator_of(name: str) -> str:
+    """The accelerator that a name stands for on this machine: ``auto`` is cuda where there is one.
+
+    >>> accelerator_of("cpu"), accelerator_of("gpu")
+    ('cpu', 'cuda')
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if name == "gpu" else name
+
+
+def device_of(settings: Training, ranks: Ranks | None = None) -> torch.device:
+    """The device on which this rank trains."""
+    kind = accelerator_of(settings.accelerator)
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there[kind]:
+        known = ", ".join(name for name, is_there in there.items() if is_there)
+        raise Refusal(
+            f"trainer.accelerator={settings.accelerator} is not on this machine, or this torch was built "
+            f"without it. Here there is: {known}."
+        )
+    index = (ranks or Ranks()).local_rank
+    return torch.device(kind, index % torch.cuda.device_count()) if kind == "cuda" else torch.device(kind)
+
+
+def count_of(devices: int | Literal["auto"], accelerator: str) -> int:
+    """How many devices ``trainer.devices`` asks for."""
+    kind = accelerator_of(accelerator)
+    there = torch.cuda.device_count() if kind == "cuda" else 1
+    if devices == "auto":
+        return there
+    if devices > there and kind != "cpu":
+        raise Refusal(
+            f"trainer.devices={devices}, but trainer.accelerator={accelerator} has {there} here. Ask for "
+            "fewer, or use trainer.accelerator=cpu, which takes any number of processes."
+        )
+    return devices

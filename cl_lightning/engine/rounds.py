@@ -1,0 +1,52 @@
+"""Phases whose candidates are trained by several jobs of a sweep: each round of jobs trains one phase."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cl_lightning.engine.shares import divided
+from cl_lightning.errors import RoundOver
+from cl_lightning.learners.base import Phase
+from cl_lightning.store.files import Store
+from cl_lightning.store.records import GroupRecord, Place, PlanRecord
+
+PLAN = "work/plan"
+
+
+class Rounds:
+    """What one job of a round does: it trains one share of a phase, or goes on until a phase is to be shared
+    out. Its results are in the store, where the other jobs find them."""
+
+    def __init__(self, share: int | Literal["next"]) -> None:
+        self.share = share
+        self.trained: Place | None = None  # the phase of which this job has trained its share
+
+    def own(self, store: Store, phase: Phase, place: Place, left: set[int], at_once: int | None) -> set[int]:
+        """Those of a phase's candidates ``left`` that this job trains."""
+        plan = store.load(PLAN, PlanRecord)
+        if plan is not None and plan.place == place:
+            if self.share == "next":
+                if left:
+                    raise RoundOver  # other jobs train them
+                return left
+            self.trained = place
+            return left & set(plan.shares[self.share])
+        shares = divided(phase.candidates, sorted(left), at_once)
+        if len(shares) > 1:
+            store.save(PLAN, PlanRecord(place, shares))
+            raise RoundOver
+        return left
+
+    def end_of(self, place: Place) -> None:
+        """A job that has trained its share ends with it."""
+        if self.trained == place:
+            raise RoundOver
+
+
+def missing(store: Store) -> list[int] | None:
+    """Numbers of the shares of the phase at hand that are not trained; None where no phase is shared out."""
+    plan = store.load(PLAN, PlanRecord)
+    if plan is None:
+        return None
+    done = {number for group in store.records(plan.place.key, GroupRecord) for number in group.numbers}
+    return [number for number, share in enumerate(plan.shares) if not done.issuperset(share)]

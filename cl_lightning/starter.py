@@ -1,0 +1,120 @@
+"""Starts the processes of a run on several devices of this machine, and watches them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from cl_lightning import termination
+from cl_lightning.errors import Diverged, Refusal
+
+TO_SAVE = 40.0  # seconds that ranks have to save what they train, when they are asked to end
+KEPT = "What was trained is kept, and the same command goes on where it was."
+
+
+def on_several(cfg: DictConfig, count: int, command: Sequence[str]) -> float | None:
+    """Run ``cfg`` in so many processes, a device each; returns what rank 0 returns.
+
+    They are new processes of this program, and never forks: CUDA may be initialised here.
+    """
+    import torch.distributed as dist
+
+    meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with TemporaryDirectory(prefix="cl_lightning-") as name:
+        folder = Path(name)
+        OmegaConf.save(cfg, folder / "config.yaml")  # with its references, as fingerprints want it
+        (folder / "job.json").write_text(json.dumps({"command": list(command), "sweep": sweep_job()}))
+        env = {
+            **os.environ,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(meeting.port),
+            "WORLD_SIZE": str(count),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # as under torchrun: the store is there already
+            "TORCH_CPP_LOG_LEVEL": "FATAL",  # else torch prints its stack where this process is killed
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        with termination.handled(), children(folder, env, count) as ranks:
+            while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
+                sleep(0.05)
+            end(ranks)
+            return outcome(folder, ranks)
+
+
+def sweep_job() -> dict[str, Any] | None:
+    """Where this process is a job of a sweep: what its ranks need to know of it."""
+    if not HydraConfig.initialized():
+        return None
+    hydra: Any = HydraConfig.get()
+    number = OmegaConf.select(hydra, "job.num")
+    return {
+        "mode": hydra.mode.name if hydra.mode else None,
+        "sweeper": {"_target_": hydra.sweeper._target_},
+        "sweep": {"dir": str(hydra.sweep.dir)},
+        "job": {"num": number},
+    }
+
+
+@contextmanager
+def children(folder: Path, env: dict[str, str], count: int) -> Iterator[list[subprocess.Popen]]:
+    """The ranks. However this process ends, they end too, and save what they train."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "cl_lightning.cli.rank", str(folder)],
+            env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            start_new_session=True,  # Ctrl-C comes to this process, which asks them to end
+        )
+        for rank in range(count)
+    ]
+    try:
+        yield ranks
+    finally:
+        end(ranks)
+
+
+def end(ranks: Sequence[subprocess.Popen]) -> None:
+    """Ask those that are still running to end; those that do not are killed."""
+    for rank in ranks:
+        if rank.poll() is None:
+            rank.send_signal(signal.SIGTERM)
+    until = monotonic() + TO_SAVE
+    for rank in ranks:
+        try:
+            rank.wait(max(0.0, until - monotonic()))
+        except subprocess.TimeoutExpired:
+            rank.kill()
+            rank.wait()
+
+
+def outcome(folder: Path, ranks: Sequence[subprocess.Popen]) -> float | None:
+    """What rank 0 returned; or the error of the rank that failed first."""
+    told = [read(folder / f"rank{rank}.json") for rank in range(len(ranks))]
+    for rank, said in enumerate(told):
+        if "failed" in said and not said["follows"]:
+            words = said["failed"] if rank == 0 else f"Rank {rank}: {said['failed']}"
+            raise (Diverged if said["diverged"] else Refusal)(words)
+    for rank, process in enumerate(ranks):
+        if process.returncode < 0:
+            number = signal.Signals(-process.returncode).name
+            raise Refusal(f"Rank {rank} of {len(ranks)} was ended by {number}, so all have ended.\n{KEPT}")
+    for rank, process in enumerate(ranks):
+        if process.returncode in termination.EXIT_CODES:
+            raise SystemExit(process.returncode)
+        if process.returncode:
+            raise Refusal(f"Rank {rank} of {len(ranks)} ended with code {process.returncode}.\n{KEPT}")
+    return told[0].get("value")
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.is_file() else {}
