@@ -308,6 +308,7 @@ def test_what_is_not_whole_yet_in_the_curves_comes_with_the_next_look(tmp_path: 
         {"batches": 1, "train/loss": 0.25, "val/best": 0.4},
         {"batches": 1, "val/best": 0.1},
     ]
+    assert curves.read == path.stat().st_size, "nothing is read again"
 
 
 # ---- online ------------------------------------------------------------------------------------------------
@@ -358,9 +359,9 @@ def test_curves_come_while_a_task_is_learned_online_and_at_its_end_offline(
         return at_the_end(*arguments)
 
     monkeypatch.setattr(experiment, "witnessed", witnessed)
-    run(tmp_path, *OFFLINE, f"logger.wandb.mode={mode}", "trainer.log_every=1", "stream.tasks=1")
+    run(tmp_path, *OFFLINE, f"logger.wandb.mode={mode}", "trainer.log_every=1", "stream.tasks=2")
     assert (seen[0] > 0) == (mode == "online")
-    assert sum("batches" in row for row in sent) > 0
+    assert seen[1] > 0, "the first task's are there when the second one is learned"
 
 
 @pytest.mark.usefixtures("as_if_online")
@@ -501,6 +502,9 @@ def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path:
     assert [row["ACC"] for row in rows] == [end["metrics"]["average_accuracy"] for end in ends]
     assert [row["val_accuracy"] for row in rows] == [end["validation_at_end"]["mean"] for end in ends]
     assert summary.summary["sweep/jobs"] == 2
+    assert report(["wandb", str(tmp_path), "--offline"]) == 0
+    assert [each.run.job_type for each in runs_in(folder)] == ["sweep"] * 2
+    assert [each.run.job_type for each in runs_in(folder / rows[0]["run"])] == ["point"] * 2
 
 
 def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
