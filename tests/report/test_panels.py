@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from cl_lightning.report import panels
-from cl_lightning.report.panels import PANELS, draw_panels, drawn_panel, labels
+from cl_lightning.report.panels import PANELS, drawn_panel, labels
 from cl_lightning.report.projection import Projection
 from tests import docs
-from tests.commands import SMALL, configure, folder_of, run
 
 PAGE = docs.page("dashboard")
 POINTS = {
@@ -62,21 +58,3 @@ def test_each_panel_has_its_picture_on_the_page_and_no_other_picture_is_there() 
     pictures = {path.stem for path in (docs.ROOT / "docs/images/dashboard").iterdir()}
     assert pictures == {panel.name for panel in PANELS} | {"matrix"}
     assert set(re.findall(r"\(images/dashboard/(\w+)\.png\)", PAGE)) == pictures
-
-
-@pytest.mark.slow
-def test_every_key_of_a_run_is_on_the_page_and_every_number_on_a_panel(tmp_path: Path) -> None:
-    options = (*SMALL, "learner=mntdp_d", "trainer.log_every=1")
-    run(tmp_path / "runs", *options)
-    folder = folder_of(configure(f"outputs={tmp_path / 'runs'}", *options))
-    keys = {key for point in Projection(folder).news() for key in point}
-    listed = PAGE.partition("## Keys")[2].partition("The summary")[0]
-    known = [re.sub(r"\{\w+\}", "*", key) for key in re.findall(r"`([\w/{}]+)`", listed)]
-    drawn = [pattern for panel in PANELS for pattern in panel.keys]
-    for key in keys - {"learned", "batches"}:
-        assert any(fnmatch(key, pattern) for pattern in known), key
-        alone = key in ("matrix/heat", "chosen/weight_decay")
-        assert alone or any(fnmatch(key, pattern) for pattern in drawn), key
-    files = draw_panels([folder], tmp_path / "drawn")
-    assert {path.stem for path in files} == {panel.name for panel in PANELS} | {"matrix"}
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in files)
