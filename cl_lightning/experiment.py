@@ -205,7 +205,6 @@ def train(
             store.once(
                 "validation", ValidationRecord, lambda: (validated(phases, learner, stream, evaluator), None)
             )
-            store.drop("work")
             if cfg.reference:
                 phases.collect_work()
                 phases.step = steps_until(store, len(stream))
@@ -214,7 +213,7 @@ def train(
                     ReferenceRecord,
                     lambda: (reference(cfg, stream, phases, data, settings), None),
                 )
-                store.drop("work")
+            store.drop("work")
         finally:
             notify("on_stream_end")
         results = write_results(store) if ranks.is_writer else None

@@ -117,6 +117,7 @@ class Watch:
         self.thread = Thread(target=self.run, daemon=True)
         self.seen = {rank: (b"", monotonic()) for rank in range(ranks.size)}
         self.reason: str | None = None
+        self.store.set(f"alive/{ranks.rank}", "0")
 
     def run(self) -> None:
         beat = 0

@@ -148,3 +148,18 @@ class NumpyOnce(Finetune):
 
 
 __all__ = ["Finetune", "Learned", "builder", "images", "learn", "stream", "training"]
+
+
+class TwoCopies(Coreset):
+    """Trains two copies on stored examples before each test, and keeps the better."""
+
+    def predictors(self, seen):
+        copied = copy.deepcopy(self)
+        if self.memory:
+            stored = Split(*self.memory.values())
+            found = [
+                Candidate(copy.deepcopy(copied.network), {"lr": lr}, name=f"lr={lr}") for lr in (0.001, 0.1)
+            ]
+            best = yield Phase(found, train=stored, val=stored, epochs=2)
+            copied.network = best.candidate.network
+        return {"": copied}

@@ -66,6 +66,8 @@ def device_of(settings: Training, ranks: Ranks | None = None) -> torch.device:
 def count_of(devices: int | Literal["auto"], accelerator: str) -> int:
     """How many devices ``trainer.devices`` asks for."""
     kind = accelerator_of(accelerator)
+    if devices == 1:  # whether it is there is seen where it is used
+        return 1
     there = torch.cuda.device_count() if kind == "cuda" else 1
     if devices == "auto":
         return there

@@ -32,7 +32,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.engine.shares import divided
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
-from cl_lightning.errors import Diverged, Refusal
+from cl_lightning.errors import Diverged, Refusal, is_of_memory
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.protocol import ProtocolError, running, training
@@ -78,6 +78,7 @@ class Phases:
         self.data, self.store, self.settings = data, store, settings
         self.loggers, self.callbacks = list(loggers), list(callbacks)
         self.ranks = ranks or Ranks()  # those that share the candidates out
+        self.told_of_one = False  # that several ranks have one candidate to train
         self.rounds = rounds  # where other jobs train candidates of the same phase
         self.work = Work()
         # The optimizer's moments of the last phase's winner, and a key of the weights that they belong to;
@@ -154,7 +155,9 @@ class Phases:
         self.step += record.mini_batches
         self.work.phases.append(record)
         self.work.costs.add(**asdict(record.costs))
-        self.work.probes += [probe for group in groups for probe in group.probes]
+        order = [c.name for c in record.candidates]
+        probes = [probe for group in groups for probe in group.probes]
+        self.work.probes += sorted(probes, key=lambda probe: order.index(str(probe.candidate)))
         winner = phase.candidates[record.winner]
         kept = self.store.tensors(
             next(group_key(place, g.numbers) for g in groups if record.winner in g.numbers)
@@ -207,6 +210,13 @@ class Phases:
                 shares.append(numbers)
                 left.difference_update(numbers)
         at_once, ranks = self.settings.candidates_at_once, self.ranks
+        if ranks.size > 1 and len(phase.candidates) == 1 and not self.told_of_one:
+            self.told_of_one = True
+            print(
+                f"{type(learner).__name__} has one candidate in {phase.name!r} of {place.name}: where a "
+                "phase has no more, more devices do not help.",
+                file=sys.stderr,
+            )
         shares += divided(phase.candidates, sorted(left), at_once, ranks.size)
         for first in range(0, len(shares), ranks.size):
             own = shares[first : first + ranks.size][ranks.rank : ranks.rank + 1]
@@ -286,7 +296,7 @@ class Phases:
             saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes)
             trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks)
             path = self.store.folder / file if checkpoint is not None else None
-            with termination.deferred(), training(learner, "training"):
+            with termination.deferred(), training(learner, "training"), in_memory(len(candidates)):
                 trainer.fit(learner, datamodule=self.data, ckpt_path=path, weights_only=True)
             self.data.blocks = self.data.trainer = None
             learner.trainer = None
@@ -302,6 +312,22 @@ class Phases:
             return None
         saved = store.saved(key)
         return None if saved is None else (record.step, saved.file)
+
+
+@contextmanager
+def in_memory(candidates: int) -> Iterator[None]:
+    """Says what to do where candidates do not fit into the memory of a device, or of the machine."""
+    try:
+        yield
+    except Exception as error:
+        if not is_of_memory(error):
+            raise
+        at_once = max(1, candidates // 2)
+        raise Refusal(
+            f"The memory is too small for {candidates} candidates at once: {str(error).splitlines()[0]}\n"
+            f"Train fewer at once, with the same results: trainer.candidates_at_once={at_once}. What was "
+            "trained is kept."
+        ) from error
 
 
 def group_key(place: Place, numbers: Sequence[int]) -> str:

@@ -1,0 +1,275 @@
+"""One run on several devices: the same results, whoever trains which candidate, and whoever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from cl_lightning import ranks as ranks_module
+from cl_lightning.engine.phases import Phases
+from cl_lightning.engine.shares import dealt, divided
+from cl_lightning.errors import Refusal
+from cl_lightning.learners import Candidate
+from cl_lightning.store.folder import open_store
+from cl_lightning.store.records import InsideRecord
+from tests import commands, toys
+from tests.commands import SMALL, but_what_may_differ, command, configure, run
+from tests.ranks import on_ranks, started
+
+GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
+SEQUENCE = ("stream.tasks=3", *GRID, "trainer.block=2")
+
+
+def results_in(outputs: Path) -> dict:
+    (path,) = outputs.rglob("results.json")
+    return json.loads(path.read_text())
+
+
+def folder_of(outputs: Path, *overrides: str) -> Path:
+    return commands.folder_of(configure(f"outputs={outputs}", *SMALL, *overrides))
+
+
+# ---- the same results --------------------------------------------------------------------------------------
+
+CASES = {
+    "finetune, candidates that stop at other steps": (
+        2, (*SEQUENCE, "trainer.patience=8", "trainer.batch_size=10", "trainer.max_epochs=6"),
+    ),
+    "more ranks than candidates": (
+        3, ("stream.tasks=2", "selection.grid.lr=[0.01,0.001]", "~selection.grid.weight_decay"),
+    ),
+    "MNTDP, in shares on each rank": (2, ("learner=mntdp_d", *SEQUENCE, "trainer.candidates_at_once=3")),
+    "GEM, which has one candidate": (2, ("learner=gem", "selection=none", "stream.tasks=3")),
+    "EWC, with a strength to choose, and carried moments": (
+        2, ("learner=ewc", "stream.tasks=3", "+selection.grid.strength=[0.0,100.0]",
+            "trainer.optimizer_state=carry"),
+    ),
+    "joint": (2, ("learner=joint", *SEQUENCE)),
+    "predictors that train": (
+        2, ("learner._target_=tests.toys.Coreset", "learner.name=x", *SEQUENCE, "trainer.patience=null"),
+    ),
+    "probes of all candidates, and a reference": (
+        2, (*SEQUENCE, "trainer.probe=all", "trainer.probe_at=[0,3]", "reference=true",
+            "stream.head=multi_train_test"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_several_ranks_end_with_the_results_of_one(case: str, tmp_path: Path) -> None:
+    count, options = CASES[case]
+    assert on_ranks(count, tmp_path / "many", *options) == [0] * count
+    alone = run(tmp_path / "one", *options)
+    assert but_what_may_differ(results_in(tmp_path / "many")) == but_what_may_differ(alone)
+    assert not list(tmp_path.rglob("work"))
+
+
+def test_each_candidate_is_trained_by_one_rank_and_winners_come_from_all(tmp_path: Path) -> None:
+    original = Phases.train_group
+
+    def noted(self: Phases, learner, phase, numbers, task, place):
+        with (tmp_path / f"rank{self.ranks.rank}").open("a") as file:
+            file.write(f"{json.dumps([place.name, numbers])}\n")
+        return original(self, learner, phase, numbers, task, place)
+
+    with patch.object(Phases, "train_group", noted):
+        on_ranks(2, tmp_path / "out", "learner=mntdp_d", *SEQUENCE)
+    by_rank = [
+        {
+            (task, number)
+            for task, numbers in map(json.loads, path.read_text().splitlines())
+            for number in numbers
+        }
+        for path in sorted(tmp_path.glob("rank*"))
+    ]
+    found = results_in(tmp_path / "out")
+    proposed = {(f"task{s['task']}", i) for s in found["selected"] for i in range(s["candidates"])}
+    assert len(by_rank) == 2
+    assert by_rank[0] | by_rank[1] == proposed
+    assert not by_rank[0] & by_rank[1]
+    sizes = [sum(task == "task2" for task, _ in numbers) for numbers in by_rank]
+    assert abs(sizes[0] - sizes[1]) <= 1
+    names = {
+        s["task"]: [c["candidate"] for c in s["compared"]].index(s["candidate"]) for s in found["selected"]
+    }
+    owners = {rank for rank in (0, 1) for task, i in names.items() if (f"task{task}", i) in by_rank[rank]}
+    assert 1 in owners, "rank 0 won all: the sending of weights is not tested"
+
+
+def test_candidates_that_train_much_and_little_are_dealt_out_evenly() -> None:
+    candidates = [Candidate(torch.nn.Linear(10, 10 * (i // 2 + 1)), name=str(i)) for i in range(8)]
+    shares = divided(candidates, range(8), None, devices=2)
+    weights = [sum(p.numel() for i in share for p in candidates[i].parameters) for share in shares]
+    assert sorted(i for share in shares for i in share) == list(range(8))
+    assert weights[0] == weights[1]
+    assert [len(share) for share in divided(candidates, range(7), 2, devices=2)] == [2, 2, 2, 1]
+    assert divided(candidates, [3, 5], None, devices=4) == [[5], [3]]
+    assert dealt([4, 1], 1) == [[1, 4]]
+
+
+# ---- ends --------------------------------------------------------------------------------------------------
+
+LONG = (*SEQUENCE, "stream.tasks=2", "trainer.batch_size=16", "trainer.max_epochs=6", "trainer.patience=1000",
+        "trainer.checkpoint_minutes=0", "backbone.dropout=0.2")  # fmt: skip
+
+
+def killed_at_block(victim: int, block: int, number: int):
+    """A rank's program, in which one rank is sent a signal at the beginning of a block."""
+    from cl_lightning.engine import training
+    from cl_lightning.experiment import run as run_config
+
+    def program(cfg):
+        def as_rank(rank: int) -> None:
+            original, left = training.train_block, [block]
+
+            def counted(*arguments) -> None:
+                left[0] -= 1
+                if rank == victim and left[0] == 0:
+                    os.kill(os.getpid(), number)
+                original(*arguments)
+
+            training.train_block = counted
+            run_config(cfg, [])
+
+        return as_rank
+
+    return program
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """Results of the undisturbed run."""
+    return but_what_may_differ(run(tmp_path_factory.mktemp("whole"), *LONG))
+
+
+@pytest.mark.parametrize(
+    ("victim", "block", "number", "again"),
+    [
+        (1, 5, signal.SIGKILL, 1),
+        (0, 9, signal.SIGKILL, 2),
+        (1, 3, signal.SIGTERM, 3),
+        (0, 4, signal.SIGINT, 2),
+    ],
+)
+def test_where_a_rank_dies_all_end_and_any_number_of_ranks_goes_on(
+    victim: int, block: int, number: int, again: int, tmp_path: Path, whole: dict, monkeypatch
+) -> None:
+    monkeypatch.setattr(ranks_module, "SILENT", 3.0)  # seconds
+    cfg = configure(f"outputs={tmp_path}", *SMALL, *LONG)
+    with started(2, killed_at_block(victim, block, number)(cfg)) as processes:
+        for process in processes:
+            process.join(60)
+        codes = [process.exitcode for process in processes]
+    assert codes[victim] == (-number if number == signal.SIGKILL else 128 + number)
+    assert codes[1 - victim] not in (0, None)
+    store, _ = open_store(folder_of(tmp_path, *LONG))
+    begun = store.records("work/inside", InsideRecord)
+    assert begun, "nothing of the open phase was kept"
+    if number != signal.SIGKILL:
+        assert sorted(n for record in begun for n in record.numbers) == [0, 1, 2, 3], "both ranks save theirs"
+    assert on_ranks(again, tmp_path, *LONG) == [0] * again if again > 1 else run(tmp_path, *LONG)
+    assert but_what_may_differ(results_in(tmp_path)) == whole
+
+
+class FailsOnRank1(toys.Coreset):
+    def after_backward(self, c, batch) -> None:
+        if ranks_module.current().rank == 1:
+            raise ValueError("no luck")
+
+
+class OutOfMemory(toys.Coreset):
+    def after_backward(self, c, batch) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+DEVICES = ("trainer.devices=2", "trainer.accelerator=cpu")
+
+
+def test_the_command_starts_ranks_and_ends_as_one_process(tmp_path: Path) -> None:
+    options = [*SMALL, *SEQUENCE, "stream.tasks=2"]
+    ended = command(*options, *DEVICES, f"outputs={tmp_path / 'many'}")
+    assert ended.stdout.count("Results: ") == 1
+    assert "Traceback" not in ended.stderr
+    many = results_in(tmp_path / "many")
+    assert many["command"] == [*options, *DEVICES, f"outputs={tmp_path / 'many'}"]
+    assert but_what_may_differ(many) == but_what_may_differ(run(tmp_path / "one", *options, small=False))
+
+
+def test_torchruns_ranks_are_taken_as_found(tmp_path: Path) -> None:
+    options = [*SMALL, *SEQUENCE, "stream.tasks=2"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [*torchrun, "-m", "cl_lightning", *options, f"outputs={tmp_path / 'many'}"],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("Results: ") == 1
+    alone = run(tmp_path / "one", *options, small=False)
+    assert but_what_may_differ(results_in(tmp_path / "many")) == but_what_may_differ(alone)
+
+
+def test_a_rank_that_fails_is_named(tmp_path: Path) -> None:
+    learner = ("learner._target_=tests.test_devices.FailsOnRank1", "learner.name=fails")
+    began = time.monotonic()
+    ended = command(*SMALL, *SEQUENCE, *learner, *DEVICES, f"outputs={tmp_path}", check=False)
+    assert ended.returncode == 2
+    assert "Rank 1: FailsOnRank1.after_backward raised ValueError: no luck" in ended.stderr
+    assert time.monotonic() - began < 60
+
+
+def test_a_device_whose_memory_is_used_up_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"(?s)memory.*4 candidates.*trainer\.candidates_at_once=2"):
+        run(tmp_path, *SEQUENCE, "learner._target_=tests.test_devices.OutOfMemory", "learner.name=large")
+
+
+def test_a_learner_with_one_candidate_says_that_more_devices_do_not_help(tmp_path: Path) -> None:
+    ended = command(*SMALL, "learner=gem", "selection=none", *DEVICES, f"outputs={tmp_path}")
+    assert ended.stderr.count("one candidate") == 1
+
+
+# ---- what is asked for and what is found -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}, (1, 4, 1)),
+        # A job script of Slurm's sees how many tasks srun could start; srun's own tasks are ranks.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1"}, (5, 8, 1)),
+    ],
+)
+def test_ranks_are_those_that_torchrun_or_srun_started(variables: dict, expected, monkeypatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", *(n for n in os.environ if n.startswith("SLURM_"))):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ranks_module.found() == expected
+
+
+def test_inside_slurm_lightning_neither_requeues_nor_takes_ranks(tmp_path: Path, monkeypatch) -> None:
+    for name, value in {"SLURM_NTASKS": "4", "SLURM_JOB_NAME": "x", "SLURM_PROCID": "3", "SLURM_LOCALID": "3",
+                        "SLURM_JOB_ID": "7", "SLURM_NODELIST": "n1"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    before = signal.getsignal(signal.SIGUSR1)
+    assert run(tmp_path, *SEQUENCE)["metrics"]["average_accuracy"] > 0
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here there is CUDA")
+def test_accelerators_that_are_not_there_are_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="Here there is: cpu"):
+        run(tmp_path, "trainer.accelerator=cuda")
+    with pytest.raises(Refusal, match=r"trainer\.devices=2.*trainer\.accelerator=cpu"):
+        run(tmp_path, "trainer.accelerator=gpu", "trainer.devices=2")

@@ -1,0 +1,185 @@
+"""Task-level selection as a sweep: jobs train shares of a task's candidates, and end with the results of one
+process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cl_lightning.cli.command import main
+from cl_lightning.cli.report import main as report
+from cl_lightning.engine.phases import Phases
+from tests.commands import SMALL, but_what_may_differ, command, run
+from tests.dying import dying, in_a_child
+
+GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
+TWO_TASKS = (*SMALL, "stream.tasks=2", *GRID, "trainer.candidates_at_once=2")
+ROUNDS = "hydra/sweeper=cl_task_level"
+
+
+def results_in(outputs: Path) -> dict:
+    (path,) = outputs.rglob("results.json")
+    return json.loads(path.read_text())
+
+
+def alone(outputs: Path, *options: str) -> dict:
+    return but_what_may_differ(run(outputs, *options, small=False))
+
+
+CASES = {
+    "finetune": TWO_TASKS,
+    "MNTDP, which searches between phases": (*TWO_TASKS, "learner=mntdp_d", "stream.tasks=3"),
+    "predictors that train": (
+        *TWO_TASKS, "learner._target_=tests.toys.TwoCopies", "learner.name=copies",
+        "trainer.patience=null",
+    ),
+    "a reference, and moments that are carried": (
+        *TWO_TASKS, "reference=true", "stream.head=multi_train_test", "trainer.optimizer_state=carry",
+    ),
+    "one candidate": (*TWO_TASKS, "learner=gem", "selection=none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_jobs_of_rounds_end_with_the_results_of_one_process(case: str, tmp_path: Path) -> None:
+    options = CASES[case]
+    if case == "one candidate":
+        options = tuple(option for option in options if not option.startswith("selection.grid"))
+    assert main([ROUNDS, *options, f"outputs={tmp_path / 'jobs'}"]) == 0
+    found = results_in(tmp_path / "jobs")
+    assert but_what_may_differ(found) == alone(tmp_path / "one", *options)
+    assert main(found["command"]) == 0  # it shows the run, and makes no other
+    assert results_in(tmp_path / "jobs") == found
+    assert not list(tmp_path.rglob("work"))
+
+
+def test_the_best_candidate_may_be_in_the_last_share(tmp_path: Path) -> None:
+    rates = "selection.grid.lr=[0.00001,0.00002,0.00003,0.01]"
+    options = (
+        *SMALL,
+        "stream.tasks=2",
+        rates,
+        "~selection.grid.weight_decay",
+        "trainer.candidates_at_once=1",
+    )
+    assert main([ROUNDS, *options, f"outputs={tmp_path / 'jobs'}"]) == 0
+    found = results_in(tmp_path / "jobs")
+    assert [chosen["candidate"] for chosen in found["selected"]] == ["lr=0.01"] * 2
+    assert but_what_may_differ(found) == alone(tmp_path / "one", *options)
+
+
+def test_a_job_trains_its_share_alone_and_the_last_goes_on(tmp_path: Path, monkeypatch) -> None:
+    trained: list[tuple[str, tuple[int, ...]]] = []
+    original = Phases.train_group
+
+    def noted(self: Phases, learner, phase, numbers, task, place):
+        trained.append((place.name, tuple(numbers)))
+        return original(self, learner, phase, numbers, task, place)
+
+    monkeypatch.setattr(Phases, "train_group", noted)
+    assert main([ROUNDS, *TWO_TASKS, f"outputs={tmp_path}"]) == 0
+    assert sorted(trained) == [(f"task{t}", share) for t in (0, 1) for share in ((0, 3), (1, 2))]
+    jobs = [json.loads(path.read_text()) for path in tmp_path.rglob("jobs/*.json")]
+    assert len(jobs) == 1 + 2 + 2  # one finds the first phase, two train each phase: the last of them goes on
+
+
+def test_seeds_go_through_rounds_side_by_side_and_end_in_one_table(tmp_path: Path, capsys) -> None:
+    assert main([ROUNDS, *TWO_TASKS, "seed=0,1", f"outputs={tmp_path}"]) == 0
+    assert len(list(tmp_path.rglob("results.json"))) == 2
+    assert capsys.readouterr().out.count("finetune") == 1
+    (record,) = tmp_path.rglob("sweep.json")
+    swept = json.loads(record.read_text())
+    assert (swept["kind"], [job["state"] for job in swept["jobs"]]) == ("task_level", ["done", "done"])
+    assert report(["status", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("done") == 2
+
+
+def test_without_a_number_of_candidates_a_job_nothing_begins(tmp_path: Path, capsys) -> None:
+    options = [option for option in TWO_TASKS if "at_once" not in option]
+    assert main([ROUNDS, *options, f"outputs={tmp_path}"]) == 2
+    assert "trainer.candidates_at_once=6" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_a_job_that_fails_ends_its_run_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    original, calls = Phases.train_group, []
+
+    def fails_once(self: Phases, *arguments):
+        calls.append(None)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device", "x")
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Phases, "train_group", fails_once)
+    assert main([ROUNDS, *TWO_TASKS, "seed=0,1", f"outputs={tmp_path}"]) == 2
+    assert len(list(tmp_path.rglob("results.json"))) == 1
+    assert "the disk is full" in capsys.readouterr().err
+    before = len(calls)
+    assert main([ROUNDS, *TWO_TASKS, "seed=0,1", f"outputs={tmp_path}"]) == 0
+    assert len(calls) - before == 3, "the share that was lost, and those of the second task"
+    assert len(list(tmp_path.rglob("results.json"))) == 2
+
+
+POINTS = ("block", "record written", "after a rename", "task end", "phase done", "test")
+
+
+@pytest.mark.parametrize("draw", range(3))
+def test_a_sweep_that_is_killed_goes_on(draw: int, tmp_path: Path) -> None:
+    """Killed in the basic launcher, jobs and sweeper end together, in a round or between two."""
+    drawn, options = random.Random(draw), [*TWO_TASKS, "trainer.checkpoint_minutes=0", "trainer.block=2"]
+    sweep = partial(main, [ROUNDS, *options, f"outputs={tmp_path / 'cut'}"])
+    for _ in range(3):
+        fault = f"{drawn.choice(POINTS)}:{drawn.randint(1, 6)}"
+        assert in_a_child(partial(dying, fault, sweep)) in (0, -signal.SIGKILL)
+    assert sweep() == 0
+    assert but_what_may_differ(results_in(tmp_path / "cut")) == alone(tmp_path / "one", *options)
+
+
+def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(tmp_path: Path) -> None:
+    whole = alone(tmp_path / "one", *TWO_TASKS)
+    for name, first, second in (("a", [ROUNDS], []), ("b", [], [ROUNDS])):
+        options = [*TWO_TASKS, f"outputs={tmp_path / name}"]
+        in_a_child(partial(dying, "phase done:1", partial(main, [*first, *options])))
+        assert not list((tmp_path / name).rglob("results.json"))
+        assert main([*second, *options]) == 0
+        assert but_what_may_differ(results_in(tmp_path / name)) == whole
+
+
+def test_a_share_that_no_sweep_asked_for_is_refused(tmp_path: Path) -> None:
+    assert main([*TWO_TASKS, "share=1", f"outputs={tmp_path}"]) == 0
+    assert not list(tmp_path.rglob("run.json"))
+
+
+LAUNCHERS = {
+    "joblib": ("hydra.launcher.n_jobs=2",),
+    "submitit_local": ("hydra.launcher.timeout_min=10",),
+    "ray": (),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec(f"hydra_plugins.hydra_{name.partition('_')[0]}_launcher") is None,
+                reason=f"hydra-{name.partition('_')[0]}-launcher is not installed",
+            ),
+        )
+        for name in LAUNCHERS
+    ],
+)
+def test_every_launcher_ends_with_the_same_results(launcher: str, tmp_path: Path) -> None:
+    options = [*TWO_TASKS, f"outputs={tmp_path / 'jobs'}"]
+    command(ROUNDS, f"hydra/launcher={launcher}", *LAUNCHERS[launcher], *options, cwd=tmp_path)
+    assert but_what_may_differ(results_in(tmp_path / "jobs")) == alone(tmp_path / "one", *TWO_TASKS)
