@@ -155,7 +155,7 @@ def train(
         notify("on_probe", copied, task, step, row)
         return row
 
-    where = cfg.logger if tells else OmegaConf.create({"_target_": None})
+    where = cfg.logger if tells else OmegaConf.create({})
     with opened_loggers(where, folder, cfg) as loggers:
         rounds = None if cfg.share is None else Rounds(cfg.share)
         phases = Phases(data, store, settings, loggers, callbacks, probe, ranks, rounds)

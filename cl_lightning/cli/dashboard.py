@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,12 +31,21 @@ def report_wandb(arguments: Sequence[str]) -> int:
     chosen = {key: given[key] for key in ("project", "entity") if given[key]}
     if given["offline"]:
         chosen["mode"] = "offline"
-
-    def work() -> None:
-        for folder in found_below(given["folders"], "sweep.json"):
-            send(folder, chosen)
-
-    return answered(work)
+    code = 0
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+        try:
+            folders = found_below(given["folders"], "sweep.json")
+        except Refusal as refusal:
+            print(refusal, file=sys.stderr)
+            return 2
+        for folder in folders:  # one that cannot be sent keeps no other back
+            try:
+                code = code if send(folder, chosen) else 2
+            except Refusal as refusal:
+                print(refusal, file=sys.stderr)
+                code = 2
+    return code
 
 
 def report_panels(arguments: Sequence[str]) -> int:
@@ -50,14 +60,8 @@ def report_panels(arguments: Sequence[str]) -> int:
         "--out", type=Path, default=Path("panels"), help="folder for the files (default: panels)"
     )
     options = parser.parse_args(arguments)
-    return answered(
-        lambda: print(*draw_panels(found_below(options.folders), options.out), sep="\n"),
-    )
-
-
-def answered(work: Callable[[], object]) -> int:
     try:
-        work()
+        print(*draw_panels(found_below(options.folders), options.out), sep="\n")
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
         return 2
@@ -75,9 +79,9 @@ def found_below(folders: Sequence[Path], *also: str) -> list[Path]:
     return sorted(found)
 
 
-def send(folder: Path, chosen: dict[str, Any]) -> None:
+def send(folder: Path, chosen: dict[str, Any]) -> bool:
     """Send the run or the sweep in a folder, with the options that were chosen, else its own, else those of
-    conf/logger/wandb.yaml."""
+    conf/logger/wandb.yaml. Returns whether W&B took it."""
     from cl_lightning.loggers.wandb_run import options_in, send_run
     from cl_lightning.loggers.wandb_service import Account
     from cl_lightning.loggers.wandb_sweep import send_sweep
@@ -89,9 +93,8 @@ def send(folder: Path, chosen: dict[str, Any]) -> None:
     account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
     if (folder / "run.json").is_file():
         job_type: Literal["run", "point"] = "point" if is_of_a_sweep(folder) else "run"
-        send_run(folder, account, options["tags"], options["checkpoints"], job_type)
-    else:
-        send_sweep(folder, account, options["tags"])
+        return send_run(folder, account, options["tags"], options["checkpoints"], job_type)
+    return send_sweep(folder, account, options["tags"])
 
 
 def is_of_a_sweep(folder: Path) -> bool:

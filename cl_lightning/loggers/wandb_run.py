@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -53,16 +54,17 @@ def send_run(
     checkpoints: bool = False,
     job_type: Literal["run", "point"] = "run",
     say: Callable[[str], None] = print,
-) -> None:
-    """Send a run from its records: a finished one, or one that was killed."""
+) -> bool:
+    """Send a run from its records: a finished one, or one that was killed. Returns whether W&B took it."""
     run = WandbRun(folder, account, tags, checkpoints, job_type, say)
     run.close("success" if run.projection.results()["finished"] else "failed")
+    return not run.service.failed
 
 
 class SentAtTheEnd(RunLogger):
     """What sends a run when it is finished."""
 
-    def __init__(self, send: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[], object]) -> None:
         self.send = send
 
     def log_metrics(self, *_: Any, **__: Any) -> None: ...
@@ -87,6 +89,8 @@ class WandbRun(RunLogger):
         self.checkpoints = checkpoints
         self.projection = Projection(folder)
         identity = identity_of(self.projection, tags, job_type)
+        if checkpoints:  # files of any size
+            account = replace(account, at_end=60 * account.at_end)
         self.service = Service(folder, account, identity, say)
         self.boundary()
         self.service.supersede()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ class Account:
     entity: str | None = None
     mode: Literal["online", "offline"] = "online"
     timeout: float = 15.0  # seconds to wait for the service
+    at_end: float = 4.0  # so many times as long for what is still to be sent at the end
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,7 @@ def as_id(names: Sequence[str]) -> str:
     >>> as_id(("my study: 1", "ewc", "0a1b-s0", "2"))
     'my_study__1-ewc-0a1b-s0-2'
     """
-    return "-".join("".join(c if c.isalnum() or c in "_-." else "_" for c in name) for name in names)[
-        -MOST["id"] :
-    ]
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(names))[-MOST["id"] :]
 
 
 # ---- the service -------------------------------------------------------------------------------------------
@@ -137,9 +137,8 @@ class Service:
                     return run
             except Exception as error:
                 reason = type(error).__name__
-                self.attempt, _ = new_attempt(
-                    self.folder, self.account, self.identity.names
-                )  # its id is used
+                # What failed may have taken its id.
+                self.attempt, _ = new_attempt(self.folder, self.account, self.identity.names)
         run = wandb.init(mode="offline", **self.options())
         say(
             f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync "
@@ -167,7 +166,7 @@ class Service:
             "settings": wandb.Settings(
                 **quiet,
                 init_timeout=self.account.timeout,
-                finish_timeout=4 * self.account.timeout,
+                finish_timeout=self.account.at_end * self.account.timeout,
                 finish_timeout_raises=True,
             ),
         }

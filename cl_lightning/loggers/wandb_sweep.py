@@ -21,8 +21,8 @@ MEASURES = ("val_accuracy", "ACC", "AIA", "BWT", "FWT", "forgetting", "T")  # of
 
 def send_sweep(
     folder: Path, account: Account, tags: Sequence[str] = (), say: Callable[[str], None] = print
-) -> None:
-    """Send the record of a sweep, ``sweep.json``, with what its runs came to."""
+) -> bool:
+    """Send the record of a sweep, ``sweep.json``, with what its runs came to. Returns whether W&B took it."""
     sweep = json.loads((folder / "sweep.json").read_text())
     stores = [store_of(folder, job) for job in sweep["jobs"]]
     runs = [None if found is None else results_of(*found) for found in stores]
@@ -33,6 +33,7 @@ def send_sweep(
     service.guarded(lambda run: run.summary.update(counts_of(sweep)))
     service.supersede()
     service.finish(succeeded=True)
+    return not service.failed
 
 
 def store_of(folder: Path, job: Mapping[str, Any]) -> tuple[Store, StartRecord] | None:

@@ -7,7 +7,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 from cl_lightning.errors import Refusal
 from cl_lightning.report.figures import heat
@@ -94,10 +94,11 @@ class Curves:
         """The point of what is being logged; None where that is no curve of training, or was given out."""
         point: Point = {"batches": step}
         for name, value in metrics.items():
-            key = (step, name, repr(float(value))) if name.startswith(OF_TRAINING) else None
-            if key and key not in self.given:
-                self.given.add(key)
-                point[name] = value
+            if name.startswith(OF_TRAINING) and isinstance(value, SupportsFloat):
+                key = (step, name, repr(float(value)))
+                if key not in self.given:
+                    self.given.add(key)
+                    point[name] = float(value)
         return point if len(point) > 1 else None
 
     def news(self) -> Iterator[Point]:

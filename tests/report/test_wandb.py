@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import wandb
 
 from cl_lightning import experiment
@@ -301,6 +302,23 @@ def test_report_sends_what_the_run_itself_sent(finished: Path, read: Read, tmp_p
     assert set(sent.run.tags) == set(read.run.tags)
     (said,) = capsys.readouterr().out.splitlines()
     assert said.endswith(f"wandb sync {sent.path.parent}")
+
+
+def test_a_run_that_cannot_be_sent_keeps_no_other_back_and_is_told(
+    finished: Path, tmp_path: Path, capsys
+) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(finished, tmp_path / name, ignore=shutil.ignore_patterns("wandb"))
+    (tmp_path / "a" / "run.json").write_text("{")
+    assert report(["wandb", str(tmp_path), "--offline"]) == 2
+    assert "run.json" in capsys.readouterr().err
+    assert len(runs_in(tmp_path / "b")) == 1
+
+
+def test_a_value_of_ones_own_that_is_no_number_is_no_point(tmp_path: Path) -> None:
+    curves = Curves(tmp_path / "logs.csv")
+    mine = {"train/mine": torch.tensor(0.5), "train/words": "two", "val/none": None, "epoch": 3}
+    assert curves.live(mine, 4) == {"batches": 4, "train/mine": 0.5}
 
 
 def test_report_of_no_run_says_what_to_give(tmp_path: Path, capsys) -> None:
