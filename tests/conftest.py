@@ -37,6 +37,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return os.environ["CL_LIGHTNING_CACHE"]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def wandb_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What Weights & Biases keeps beside its runs stays out of the user's home."""
+    for kind in ("DATA", "CACHE", "CONFIG"):
+        os.environ[f"WANDB_{kind}_DIR"] = str(tmp_path_factory.mktemp(f"wandb_{kind.lower()}"))
+
+
 @pytest.fixture(scope="session")
 def real_data() -> str:
     """The folder of real data sets."""

@@ -201,7 +201,7 @@ def test_a_report_of_the_pages_has_options_and_folders_that_there_are(
     assert report(list(command.words[3:])) == (0 if "status" in command.words else 2), (
         "no run is there"
     )  # an unknown option would end the program
-    words = command.words[4:] if command.words[3:4] == ("status",) else command.words[3:]
+    words = command.words[4:] if command.words[3] in ("status", "wandb", "panels") else command.words[3:]
     assert all(Path(word).name in {*NAMES, "outputs"} for word in words if not word.startswith("-"))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from cl_lightning.cli.dashboard import report_panels, report_wandb
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Group, groups_in, in_order, keys_of, markdown, runs_in, table
 from cl_lightning.report.layout import Column, new_console, tables
@@ -27,7 +28,8 @@ from cl_lightning.store.status import status_of
 
 DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. "
-    "'status [folders]' instead tells how all runs fare."
+    "'status [folders]' instead tells how all runs fare, 'wandb folders' sends runs to Weights & Biases, and "
+    "'panels folders --out folder' draws the panels of docs/dashboard.md."
 )
 
 
@@ -55,6 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["status"]:
         return print_status([Path(folder) for folder in arguments[1:] or ["outputs"]])
+    if arguments[:1] == ["wandb"]:
+        return report_wandb(arguments[1:])
+    if arguments[:1] == ["panels"]:
+        return report_panels(arguments[1:])
     options = parser.parse_args(arguments)
     if options.schema:
         print(json.dumps(schema(options.schema), indent=1))

@@ -332,6 +332,13 @@ def papers() -> list[dict[str, Any]]:
 
 
 @cache
+def paper_of(experiment: str) -> str | None:
+    """The name of the file in ``published`` that has numbers of an experiment; None where none has."""
+    files = sorted((Path(__file__).parent / "published").glob("*.yaml"))
+    return next((file.stem for file in files if f"- experiment: {experiment}\n" in file.read_text()), None)
+
+
+@cache
 def as_published(experiment: str, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """The learner's name and all settings of a command."""
     from cl_lightning.config import compose_config
