@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
+os.environ["COLUMNS"] = "120"  # whatever the terminal: readline, which pytest imports, tells it to processes
 LONGEST_FIRST = (  # a worker has whole files, so that what they share is made once; long ones come first
     "tests/test_resume.py",
     "tests/test_sweeps.py",
@@ -94,6 +95,13 @@ def files_of_conf_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_config_source, "OmegaConf", SimpleNamespace(load=load))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def wandb_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What Weights & Biases keeps beside its runs stays out of the user's home."""
+    for kind in ("DATA", "CACHE", "CONFIG"):
+        os.environ[f"WANDB_{kind}_DIR"] = str(tmp_path_factory.mktemp(f"wandb_{kind.lower()}"))
 
 
 @pytest.fixture(scope="session")

@@ -1,31 +1,43 @@
-"""Kills at random: ``python -m tests.soak --kills 200``. Ends with 0 if every run ended with the results of
-the undisturbed one.
+"""Kills at random: ``python -m tests.soak --kills 200 --sweeps 20``. Ends with 0 if every run and every sweep
+ended as the undisturbed one.
 
 Runs are forked from this process, which has everything imported, so that kills fall into the run and not into
 its start. A third of the kills come at an operation on files, a third at any instant, a third in bursts,
 while the run is still finding out where it was.
+
+Sweeps are searches over whole streams. Kills hit the sweeper, with its jobs in its own process or in others,
+or the process of a job.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from cl_lightning import ranks
+from cl_lightning.cli.command import main as command
+from cl_lightning.experiment import run as run_config
+from cl_lightning.store.status import status_of
 from tests.commands import SMALL, but_what_may_differ, configure, folder_of, run
 from tests.dying import dying
+from tests.ranks import started
 
 SHORT = (
     "trainer.batch_size=16", "trainer.block=2", "trainer.checkpoint_minutes=0.0005", "backbone.dropout=0.2",
@@ -110,9 +122,138 @@ def curves(outputs: Path) -> list[str]:
     return next(outputs.glob("*/*/*/logs.csv")).read_text().splitlines()
 
 
+# ---- sweeps ------------------------------------------------------------------------------------------------
+
+SEARCH = (
+    *SMALL, "learner=ewc", "stream=permuted", "stream.tasks=2", "selection=stream_level", "seed=0,1",
+    "selection.stream={learner.strength:[0,100000,30]}", "selection.grid.lr=[0.01]", "logger=none",
+    "trainer.max_epochs=20", "trainer.patience=null", "trainer.block=1", "trainer.checkpoint_minutes=0.001",
+)  # fmt: skip
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+
+
+VICTIMS = ("sweeper", "sweeper", *["sweeper beside its jobs", "job"] * bool(find_spec("joblib")))
+
+
+def soak_sweeps(
+    kills: int,
+    draw: random.Random,
+    scratch: Path,
+    victims: Sequence[str] = VICTIMS,
+    sweep: Sequence[str] = SEARCH,
+) -> int:
+    """Kill sweeps of one command so often; returns how many ended otherwise than the undisturbed one."""
+    began, table, sweeps, different = time.monotonic(), Counter[str](), 0, 0
+    assert command([*sweep, f"outputs={scratch / 'whole'}"]) == 0
+    duration, expected = time.monotonic() - began, what_is_left(scratch / "whole")
+    while table.total() < kills:
+        outputs, over = scratch / str(sweeps), False
+        arguments = [*sweep, f"outputs={outputs}"]
+        while table.total() < kills and not over:
+            victim = draw.choice(victims)
+            if victim == "sweeper":
+                over = finished(partial(command, arguments), draw.uniform(0.05, duration))
+            else:
+                over = swept([*arguments, *JOBLIB], victim == "job", draw.uniform(0, duration / 2), outputs)
+            table[victim] += not over
+        different += (command(arguments), what_is_left(outputs)) != (0, expected)
+        sweeps += 1
+    said = (
+        f"{scratch.name}: {table.total()} kills ({dict(table)}) in {sweeps} sweeps of {duration:.1f} s, "
+        f"{different} ended otherwise"
+    )
+    print(said, file=sys.__stdout__, flush=True)
+    return different
+
+
+def swept(arguments: list[str], job: bool, seconds: float, outputs: Path) -> bool:
+    """One start of a sweep, with jobs in processes of their own, whose sweeper or job is killed so long after
+    the first job began; whether it had ended before."""
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "cl_lightning", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while sweep.poll() is None and not at_work(outputs):
+        time.sleep(0.01)
+    with suppress(subprocess.TimeoutExpired):
+        sweep.wait(seconds)
+    victims = at_work(outputs)[:1] if job else [sweep.pid]
+    over = sweep.poll() is not None or not victims
+    for process in victims:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    sweep.wait()  # without a job it ends by itself
+    with suppress(ProcessLookupError):
+        os.killpg(sweep.pid, signal.SIGKILL)  # jobs without a sweeper
+    while at_work(outputs):
+        time.sleep(0.01)
+    return over
+
+
+def at_work(outputs: Path) -> list[int]:
+    """The processes of jobs that run."""
+    found = [status_of(path.parent) for path in sorted(outputs.glob("*/*/*/status.json"))]
+    return [status.process for status in found if status and status.process]
+
+
+def what_is_left(outputs: Path) -> dict[str, Any]:
+    """All that a sweep leaves, without the seconds and the place."""
+    (sweep,) = outputs.glob("*/sweeps/*/sweep.json")
+    left: dict[str, Any] = {}
+    for path in [sweep, *sweep.parent.glob("best/*.yaml")]:
+        lines = path.read_text().replace(str(outputs), "").splitlines()
+        left[path.name] = [line for line in lines if "seconds" not in line]
+    for path in outputs.glob("*/*/*/results.json"):
+        results = but_what_may_differ(json.loads(path.read_text()))
+        left[path.parent.name] = {**results, "chosen": {**(results["chosen"] or {}), "seconds": None}}
+    return left
+
+
+ROUNDS = (
+    "hydra/sweeper=cl_task_level", *SMALL, *SHORT, "learner=mntdp_d", "backbone.dropout=0.0",
+    "trainer.candidates_at_once=5",
+)  # fmt: skip
+
+
+def soak_devices(kills: int, draw: random.Random, scratch: Path) -> int:
+    """Kill ranks of runs on two or three devices so often, or ask them to end; returns how many runs ended
+    otherwise than that of one process."""
+    ranks.SILENT = 3.0
+    began, table, runs, different = time.monotonic(), Counter[str](), 0, 0
+    expected = but_what_may_differ(run(scratch / "whole", *SHORT))
+    duration = time.monotonic() - began
+    while table.total() < kills:
+        cfg, over = configure(f"outputs={scratch / str(runs)}", *SMALL, *SHORT), False
+        while table.total() < kills and not over:
+            count, how = draw.choice((2, 2, 3)), draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
+            with started(count, lambda rank: run_config(cfg, [])) as processes:  # noqa: B023
+                processes[0].join(draw.uniform(0.05, duration))
+                victim = draw.randrange(count)
+                over = all(process.exitcode == 0 for process in processes)
+                os.kill(processes[victim].pid or 0, how) if processes[victim].is_alive() else None
+                for process in processes:
+                    process.join(60)
+                    assert process.exitcode is not None, "a rank did not end within a minute"
+            table[f"{how.name} at rank {victim}"] += not over
+        found = run(scratch / str(runs), *SHORT)
+        different += but_what_may_differ(found) != expected
+        runs += 1
+    said = (
+        f"devices: {table.total()} kills ({dict(table)}) in {runs} runs of {duration:.1f} s, {different} "
+        "ended otherwise"
+    )
+    print(said, file=sys.__stdout__, flush=True)
+    return different
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=200, help="of runs")
+    parser.add_argument("--sweeps", type=int, default=20, help="kills of sweeps")
+    parser.add_argument("--rounds", type=int, default=20, help="kills of sweeps in rounds")
+    parser.add_argument("--devices", type=int, default=20, help="kills of runs on several devices")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -123,7 +264,15 @@ def main() -> int:
         before = folder_of(configure(f"outputs={Path(scratch) / 'before'}", *SMALL, *SHORT))
         for name, overrides in COMMANDS.items():
             own = (*overrides, f"run={before}") if name == "branch" else overrides
+            if not options.kills:
+                break
             different += soak(name, options.kills // len(COMMANDS), draw, Path(scratch) / name, own)
+        if options.sweeps:
+            different += soak_sweeps(options.sweeps, draw, Path(scratch) / "sweeps")
+        if options.rounds:
+            different += soak_sweeps(options.rounds, draw, Path(scratch) / "rounds", sweep=ROUNDS)
+        if options.devices:
+            different += soak_devices(options.devices, draw, Path(scratch) / "devices")
     return 1 if different else 0
 
 

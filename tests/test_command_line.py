@@ -49,10 +49,16 @@ def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_pa
     assert results["metrics"]["average_accuracy"] > 0.4
     assert "average accuracy" in result.stdout
     assert str(tmp_path) in result.stdout
-    assert all(" of 5 tasks learned, " in line for line in result.stderr.splitlines()), result.stderr
+    first, *lines = result.stderr.splitlines()
+    assert first in result.stdout, "the stream and its rules are said first, and again above the results"
+    assert all(" of 5 tasks learned, " in line for line in lines), result.stderr
     for text in (docs.README.read_text(), docs.page("quickstart")):
-        assert words(docs.blocks(text, "text")[0]) <= words(result.stdout), "the picture is of another output"
-    assert command(f"outputs={tmp_path}").stdout == result.stdout, "the same command again"
+        (picture,) = (block for block in docs.blocks(text, "text") if "Metrics" in block)
+        assert words(picture) <= words(result.stdout), "the picture is of another output"
+    assert docs.blocks(docs.page("quickstart"), "text")[0].strip() == first
+    again = command(f"outputs={tmp_path}")
+    assert again.stdout == result.stdout
+    assert again.stderr == "Finished before: it is only shown. resume=false starts afresh.\n"
 
 
 def words(text: str) -> set[str]:
@@ -175,11 +181,12 @@ class Choosing(Sweeper):
         )
 
     def sweep(self, arguments) -> None:
-        (job,) = self.launcher.launch([arguments], initial_job_idx=0)
+        (job,) = self.launcher.launch([[*arguments, "seed=0"]], initial_job_idx=0)
         self.returned.append(job.return_value)
 
 
 Choosing.__module__ = "hydra_plugins.choosing"  # where Hydra looks for plugins
+OPTUNA = type("Choosing", (Choosing,), {"__module__": "hydra_plugins.optuna_stub"})
 CHOOSES = ("--multirun", "hydra.sweeper._target_=hydra_plugins.choosing.Choosing")
 WITHOUT_VALIDATION = ("stream.n_val=0", "selection=none", "trainer.patience=null")
 
@@ -187,8 +194,9 @@ WITHOUT_VALIDATION = ("stream.n_val=0", "selection=none", "trainer.patience=null
 @pytest.fixture
 def choosing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the sweeper that chooses is handed."""
-    monkeypatch.setitem(sys.modules, Choosing.__module__, SimpleNamespace(Choosing=Choosing))
-    Plugins.instance().register(Choosing)
+    for sweeper in (Choosing, OPTUNA):
+        monkeypatch.setitem(sys.modules, sweeper.__module__, SimpleNamespace(Choosing=sweeper))
+        Plugins.instance().register(sweeper)
     Choosing.returned.clear()
     return Choosing.returned
 
@@ -199,6 +207,16 @@ def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(
     command(*CHOOSES, *SMALL, f"outputs={tmp_path}")
     results = json.loads(next(tmp_path.glob("*/*/*/results.json")).read_text())
     assert choosing == [sum(results["validation_at_end"]["accuracies"]) / 3]
+    assert len(list(tmp_path.glob("*/sweeps/*"))) == 1, "a job has the folder of its sweep"
+
+
+@pytest.mark.usefixtures("choosing")
+def test_optuna_is_refused_where_it_would_look_for_the_lowest_accuracy(tmp_path: Path) -> None:
+    options = ("--multirun", "hydra.sweeper._target_=hydra_plugins.optuna_stub.Choosing", *SMALL)
+    refused = command(*options, f"outputs={tmp_path / 'out'}", check=False)
+    assert refused.returncode == 2
+    assert "Add hydra.sweeper.direction=maximize." in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 @pytest.mark.usefixtures("choosing")
