@@ -26,20 +26,22 @@ LOOKS = (
 )  # keys that say where and how, not what
 
 
+OF_SWEEPER = ("hydra/sweeper", "hydra.sweeper")
+AT_ONCE = ("hydra.sweeper.max_batch_size", "hydra.sweeper.n_jobs")  # how many jobs, not which
+
+
 def sweep_name(_root_: DictConfig) -> str:
     """A name for the sweep of a command line: the same for the same sweep."""
     hydra = _root_.hydra
-    swept = sorted(
-        override
-        for override in hydra.overrides.task
-        if override.partition("=")[0].partition(".")[0] not in LOOKS
-    )
+    what = [each for each in hydra.overrides.task if each.partition("=")[0].partition(".")[0] not in LOOKS]
+    how = [each for each in hydra.overrides.hydra if each.lstrip("+~").startswith(OF_SWEEPER)]
+    swept = [*sorted(what), *sorted(each for each in how if not each.startswith(AT_ONCE))]
     return hashlib.sha256(json.dumps([swept, str(hydra.sweeper.get("params"))]).encode()).hexdigest()[:8]
 
 
 def mode_of(sweeper: str) -> str | None:
     """Hydra's mode with a sweeper, where the command line does not say it."""
-    return "MULTIRUN" if sweeper.endswith(".TaskLevel") else None
+    return "MULTIRUN" if sweeper.endswith((".TaskLevel", ".StreamLevel")) else None
 
 
 OmegaConf.register_new_resolver("mode_of", mode_of, replace=True)

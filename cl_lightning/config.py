@@ -62,6 +62,7 @@ class Settings:
     from_task: Count | None
     share: Size | Literal["next"] | None
     tuned: Mapping[str, Any]
+    chosen: Mapping[str, Any] | None
     reference: bool
     figures: bool
     progress: bool

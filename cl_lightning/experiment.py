@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,41 +24,41 @@ from cl_lightning.engine.devices import count_of, device_of
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.rounds import Rounds
 from cl_lightning.engine.settings import Training
-from cl_lightning.errors import RoundOver
+from cl_lightning.errors import InUse, RoundOver
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import opened_loggers, tell_boundary
+from cl_lightning.opening import tell_shown, tell_start
 from cl_lightning.protocol import Grants, running
 from cl_lightning.ranks import Ranks, found, joined
 from cl_lightning.report.figures import draw, draw_missing
 from cl_lightning.report.projection import tests_of
-from cl_lightning.report.results import Results, finished_results, write_results
+from cl_lightning.report.results import finished_results, write_results
+from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import (
     NO_VALIDATION,
     begin_or_resume,
     check_run,
     missing_in,
+    of_a_search,
     refuse_again,
     refuse_to_choose,
     restore,
     steps_until,
 )
-from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 from cl_lightning.starter import on_several
 from cl_lightning.store.folder import discard, keep_newest, locked, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
-from cl_lightning.store.status import Progress, told
+from cl_lightning.store.status import Progress, status_kept
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
     check_config(cfg)
-    if note := taken_out(cfg.selection, cfg.trainer):
-        print(note, file=sys.stderr)
     check_targets(cfg)
     count = count_of(cfg.trainer.devices, cfg.trainer.accelerator)
     if count > 1 and found() is None:
@@ -72,16 +71,15 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
             tell_folder(folder)
             results = finished_results(folder) if cfg.resume is not False else None
         results = ranks.first(results)
+        if results is not None and ranks.is_writer:
+            tell_shown(cfg, folder)
         if results is None:
-            try:
-                if isinstance(cfg.share, int):
-                    train_share(cfg, folder, stream, ranks)
-                with held(folder, cfg) if ranks.is_writer else nullcontext() as progress:
-                    results = train(cfg, folder, stream, command, ranks, progress)
-            except RoundOver:
-                return None
+            with suppress(RoundOver):
+                results = made(cfg, folder, stream, command, ranks)
         if results is None or not ranks.is_writer:
             return None
+        if cfg.chosen is not None:
+            results = of_a_search(cfg, folder, results)
         draw_missing(folder, results, cfg.figures)
         if not in_a_sweep():  # which has a table of its own at its end
             show(results, folder, note=changed(results["version"], versions(cfg)))
@@ -92,6 +90,26 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     return mean
 
 
+def made(
+    cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str], ranks: Ranks
+) -> Results | None:
+    """Make the run, or the part of it that is this job's. Rank 0 alone holds its folder."""
+    of_a_round = isinstance(cfg.share, int)
+    if of_a_round:
+        train_share(cfg, folder, stream, ranks)
+    with ExitStack() as holding:
+        progress = None
+        if ranks.is_writer:
+            try:
+                progress = holding.enter_context(held(folder, cfg))
+            except InUse:
+                if not of_a_round:
+                    raise
+        if ranks.first(progress is None):
+            raise RoundOver  # another job of the round goes on
+        return train(cfg, folder, stream, command, ranks, progress)
+
+
 @contextmanager
 def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
     """Hold the run's folder, afresh if that is asked for, and say there how the run ends."""
@@ -100,7 +118,7 @@ def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
             discard(folder)
         if cfg.resume is True:
             refuse_again(folder)
-        with told(folder) as progress:
+        with status_kept(folder) as progress:
             yield progress
 
 
@@ -141,6 +159,8 @@ def train(
             progress.say(learned, len(stream))
 
     say(learned)
+    if tells:
+        tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.passes, device=device)
     evaluator = Evaluator(stream, settings, device, grants)

@@ -31,6 +31,7 @@ IRRELEVANT = (
     "run",
     "from_task",
     "tuned",
+    "chosen",
     "checkpoints",
     "share",
 )

@@ -14,7 +14,8 @@ from cl_lightning.config import compose_config
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import run_folder
 from cl_lightning.metrics.accuracy_matrix import predicted
-from cl_lightning.report.results import Results, results_of
+from cl_lightning.report.results import results_of
+from cl_lightning.report.schema import Results
 from cl_lightning.resume import restore
 from cl_lightning.store.folder import learned_tasks, open_store
 

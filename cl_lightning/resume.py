@@ -19,6 +19,8 @@ from cl_lightning.identity import changed, environment, fingerprint, learner_nam
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
 from cl_lightning.ranks import Ranks
+from cl_lightning.report.results import mark_chosen
+from cl_lightning.report.schema import Results
 from cl_lightning.selection.sweep import sweeper_that_chooses
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
@@ -32,6 +34,7 @@ from cl_lightning.store.folder import (
 )
 from cl_lightning.store.records import (
     FORMAT,
+    ChosenRecord,
     PlanRecord,
     RowRecord,
     StartRecord,
@@ -43,8 +46,8 @@ from cl_lightning.store.shared import SharedStore
 from cl_lightning.store.status import read_status
 
 NO_VALIDATION = (
-    "has no validation data.\nSet n_val of the stream or its tasks above 0; "
-    "with trainer.single_pass, which has none, use hydra/sweeper=basic."
+    "has no validation data.\nSet n_val of the stream or its tasks above 0; with trainer.single_pass, which "
+    "has none, use a sweep that does not choose: hydra/sweeper=cl_grid, and not selection=stream_level."
 )
 
 
@@ -177,6 +180,19 @@ def stream_record(stream: Stream, name: str) -> StreamRecord:
         sources=sources,
         stand_ins={images.name: images.source for images in stream.sources if images.substitute},
     )
+
+
+def of_a_search(cfg: DictConfig, folder: Path, results: Results) -> Results:
+    """The results of a run whose settings a search over whole streams chose (``+best=``): they say so."""
+    chosen: Any = OmegaConf.to_container(cfg.chosen, resolve=True)
+    if chosen.pop("fingerprint") != results["fingerprint"]:
+        print(
+            "This is not the run that the search over whole streams chose: some settings are others. The "
+            "head of the best= file has its command.",
+            file=sys.stderr,
+        )
+        return results
+    return results if results["chosen"] else mark_chosen(folder, ChosenRecord(**chosen))
 
 
 def restore(learner: Learner, store: Store, learned: int) -> dict[str, Any]:

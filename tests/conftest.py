@@ -11,6 +11,7 @@ from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
+os.environ["COLUMNS"] = "120"  # whatever the terminal: readline, which pytest imports, tells it to processes
 REAL_DATA = os.environ.get("CL_LIGHTNING_DATA", "")
 THREADS = int(os.environ.get("CL_LIGHTNING_TEST_THREADS", "1"))
 settings.register_profile("any machine", deadline=None)  # however busy it is

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+STARTERS = ("torchrun", "srun")  # of several processes that run one command
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -54,6 +55,8 @@ def commands(path: Path) -> Iterator[Command]:
                 if words and (assigned := re.fullmatch(r"(\w+)=(.*)", words[0])):
                     variables[assigned[1]] = assigned[2]
                 elif words:
+                    if words[0] in STARTERS and "cl_lightning" in words:
+                        words = ["python", "-m", *words[words.index("cl_lightning") :]]
                     yield Command(str(path.relative_to(ROOT)), tuple(words))
 
 

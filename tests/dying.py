@@ -6,8 +6,11 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+import pytorch_lightning as pl
 
 from cl_lightning import experiment
 from cl_lightning.engine import scoring, training
@@ -50,6 +53,15 @@ def dying(fault: str, function: Callable[[], object]) -> object:
 
     with patch.object(owner, name, counted):
         return function()
+
+
+class DiesOnce(pl.Callback):
+    """Kills the process of a run with this rate, if no other was killed before."""
+
+    def __init__(self, where: str, lr: float, at: float) -> None:
+        if lr == at and not Path(where).exists():
+            Path(where).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def in_a_child(function: Callable[[], object]) -> int:

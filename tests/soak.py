@@ -1,29 +1,38 @@
-"""Kills at random: ``python -m tests.soak --kills 200``. Ends with 0 if every run ended with the results of
-the undisturbed one.
+"""Kills at random: ``python -m tests.soak --kills 200 --sweeps 20``. Ends with 0 if every run and every sweep
+ended as the undisturbed one.
 
 Runs are forked from this process, which has everything imported, so that kills fall into the run and not into
 its start. A third of the kills come at an operation on files, a third at any instant, a third in bursts,
 while the run is still finding out where it was.
+
+Sweeps are searches over whole streams. Kills hit the sweeper, with its jobs in its own process or in others,
+or the process of a job.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from cl_lightning.cli.command import main as command
+from cl_lightning.store.status import status_of
 from tests.commands import SMALL, but_what_may_differ, configure, folder_of, run
 from tests.dying import dying
 
@@ -110,9 +119,93 @@ def curves(outputs: Path) -> list[str]:
     return next(outputs.glob("*/*/*/logs.csv")).read_text().splitlines()
 
 
+# ---- sweeps ------------------------------------------------------------------------------------------------
+
+SEARCH = (
+    *SMALL, "learner=ewc", "stream=permuted", "stream.tasks=2", "selection=stream_level", "seed=0,1",
+    "selection.stream={learner.strength:[0,100000,30]}", "selection.grid.lr=[0.01]", "logger=none",
+    "trainer.max_epochs=20", "trainer.patience=null", "trainer.block=1", "trainer.checkpoint_minutes=0.001",
+)  # fmt: skip
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+
+
+VICTIMS = ("sweeper", "sweeper", *["sweeper beside its jobs", "job"] * bool(find_spec("joblib")))
+
+
+def soak_sweeps(kills: int, draw: random.Random, scratch: Path, victims: Sequence[str] = VICTIMS) -> int:
+    """Kill sweeps of one command so often; returns how many ended otherwise than the undisturbed one."""
+    began, table, sweeps, different = time.monotonic(), Counter[str](), 0, 0
+    assert command([*SEARCH, f"outputs={scratch / 'whole'}"]) == 0
+    duration, expected = time.monotonic() - began, what_is_left(scratch / "whole")
+    while table.total() < kills:
+        outputs, over = scratch / str(sweeps), False
+        arguments = [*SEARCH, f"outputs={outputs}"]
+        while table.total() < kills and not over:
+            victim = draw.choice(victims)
+            if victim == "sweeper":
+                over = finished(partial(command, arguments), draw.uniform(0.05, duration))
+            else:
+                over = swept([*arguments, *JOBLIB], victim == "job", draw.uniform(0, duration / 2), outputs)
+            table[victim] += not over
+        different += (command(arguments), what_is_left(outputs)) != (0, expected)
+        sweeps += 1
+    said = (
+        f"sweeps: {table.total()} kills ({dict(table)}) in {sweeps} sweeps of {duration:.1f} s, "
+        f"{different} ended otherwise"
+    )
+    print(said, file=sys.__stdout__, flush=True)
+    return different
+
+
+def swept(arguments: list[str], job: bool, seconds: float, outputs: Path) -> bool:
+    """One start of a sweep, with jobs in processes of their own, whose sweeper or job is killed so long after
+    the first job began; whether it had ended before."""
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "cl_lightning", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while sweep.poll() is None and not at_work(outputs):
+        time.sleep(0.01)
+    with suppress(subprocess.TimeoutExpired):
+        sweep.wait(seconds)
+    victims = at_work(outputs)[:1] if job else [sweep.pid]
+    over = sweep.poll() is not None or not victims
+    for process in victims:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    sweep.wait()  # without a job it ends by itself
+    with suppress(ProcessLookupError):
+        os.killpg(sweep.pid, signal.SIGKILL)  # jobs without a sweeper
+    while at_work(outputs):
+        time.sleep(0.01)
+    return over
+
+
+def at_work(outputs: Path) -> list[int]:
+    """The processes of jobs that run."""
+    found = [status_of(path.parent) for path in sorted(outputs.glob("*/*/*/status.json"))]
+    return [status.process for status in found if status and status.process]
+
+
+def what_is_left(outputs: Path) -> dict[str, Any]:
+    """All that a sweep leaves, without the seconds and the place."""
+    (sweep,) = outputs.glob("*/sweeps/*/sweep.json")
+    left: dict[str, Any] = {}
+    for path in [sweep, *sweep.parent.glob("best/*.yaml")]:
+        lines = path.read_text().replace(str(outputs), "").splitlines()
+        left[path.name] = [line for line in lines if "seconds" not in line]
+    for path in outputs.glob("*/*/*/results.json"):
+        results = but_what_may_differ(json.loads(path.read_text()))
+        left[path.parent.name] = {**results, "chosen": {**(results["chosen"] or {}), "seconds": None}}
+    return left
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=200, help="of runs")
+    parser.add_argument("--sweeps", type=int, default=20, help="kills of sweeps")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -124,6 +217,7 @@ def main() -> int:
         for name, overrides in COMMANDS.items():
             own = (*overrides, f"run={before}") if name == "branch" else overrides
             different += soak(name, options.kills // len(COMMANDS), draw, Path(scratch) / name, own)
+        different += soak_sweeps(options.sweeps, draw, Path(scratch) / "sweeps")
     return 1 if different else 0
 
 

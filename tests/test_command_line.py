@@ -45,11 +45,16 @@ def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_pa
     assert results["metrics"]["average_accuracy"] > 0.4
     assert "average accuracy" in result.stdout
     assert str(tmp_path) in result.stdout
-    assert all(" of 5 tasks learned, " in line for line in result.stderr.splitlines()), result.stderr
+    first, *lines = result.stderr.splitlines()
+    assert first in result.stdout, "the stream and its rules are said first, and again above the results"
+    assert all(" of 5 tasks learned, " in line for line in lines), result.stderr
     for text in (docs.README.read_text(), docs.page("quickstart")):
-        assert words(docs.blocks(text, "text")[0]) <= words(result.stdout), "the picture is of another output"
+        (picture,) = (block for block in docs.blocks(text, "text") if "Metrics" in block)
+        assert words(picture) <= words(result.stdout), "the picture is of another output"
+    assert docs.blocks(docs.page("quickstart"), "text")[0].strip() == first
     again = command(f"outputs={tmp_path}")
     assert again.stdout == result.stdout
+    assert again.stderr == "Finished before: it is only shown. resume=false starts afresh.\n"
 
 
 def words(text: str) -> set[str]:
@@ -171,7 +176,7 @@ class Choosing(Sweeper):
             hydra_context=hydra_context, task_function=task_function, config=config
         )
     def sweep(self, arguments):
-        (job,) = self.launcher.launch([arguments], initial_job_idx=0)
+        (job,) = self.launcher.launch([[*arguments, "seed=0"]], initial_job_idx=0)
         with open(os.environ["RETURNED"], "w") as file:
             json.dump(job.return_value, file)
 """
@@ -196,6 +201,19 @@ def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(
     results = json.loads(next(tmp_path.glob("out/*/*/*/results.json")).read_text())
     accuracies = results["validation_at_end"]["accuracies"]
     assert json.loads((tmp_path / "returned").read_text()) == sum(accuracies) / 3
+    assert len(list(tmp_path.glob("out/*/sweeps/*"))) == 1, "a job has the folder of its sweep"
+
+
+def test_optuna_is_refused_where_it_would_look_for_the_lowest_accuracy(
+    tmp_path: Path, choosing: dict
+) -> None:
+    stub = tmp_path / "hydra_plugins" / "optuna_stub.py"
+    stub.write_text(CHOOSING)
+    options = ("--multirun", "hydra.sweeper._target_=hydra_plugins.optuna_stub.Choosing", *SMALL)
+    refused = command(*options, f"outputs={tmp_path / 'out'}", env=choosing, check=False)
+    assert refused.returncode == 2
+    assert "Add hydra.sweeper.direction=maximize." in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 @pytest.mark.parametrize("finished", [False, True])

@@ -79,8 +79,8 @@ class Choice:
         return found
 
     def own(self) -> Iterator[tuple[str, str]]:
-        """The keys that stand in the file itself, and their comments."""
-        for line in self.path.read_text().splitlines():
+        """The keys that stand in the file itself, and their comments, which may go over several lines."""
+        for line in re.sub(r"\n +# ", " ", self.path.read_text()).splitlines():
             inside = "  " if self.group == "logger" else ""  # each logger has a key of its own
             if (found := re.match(rf"{inside}(\w+): .*?# (.*)", line)) and found[1] in self.parameters:
                 yield found[1], found[2]

@@ -13,9 +13,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
@@ -23,11 +25,13 @@ import cl_lightning
 from cl_lightning import config
 from cl_lightning.build import build_sources, check_targets
 from cl_lightning.cli.data import COMMANDS, configured
+from cl_lightning.cli.help import LISTINGS
 from cl_lightning.cli.report import main as report
-from cl_lightning.cli.sweeps import as_override, points_for
+from cl_lightning.cli.sweeps import points_for
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.learners import Learner
-from cl_lightning.report.results import schema
+from cl_lightning.report.schema import schema
+from cl_lightning.selection.sweep import as_override
 from tests import docs
 from tests.docs import PAGES, README, ROOT, Command
 
@@ -79,7 +83,7 @@ def configurations(arguments: Sequence[str]) -> Iterator[list[str]]:
     parsed: list[Override] = OverridesParser.create().parse_overrides(
         [word for word in arguments if not word.startswith("-")]
     )
-    choices = [[*each.sweep_string_iterator()] if each.is_sweep_override() else [None] for each in parsed]
+    choices = [values_of(each) if each.is_sweep_override() else [None] for each in parsed]
     choices = [
         row[:1] if each.key_or_group == "seed" else row for each, row in zip(parsed, choices)
     ]  # one is like another
@@ -89,6 +93,25 @@ def configurations(arguments: Sequence[str]) -> Iterator[list[str]]:
             each.input_line if choice is None else f"{each.input_line.partition('=')[0]}={choice}"
             for each, choice in zip(parsed, chosen)
         ]
+
+
+def values_of(sweep: Override) -> list[Any]:
+    """The values of a sweep; of an interval, which Optuna knows, its ends."""
+    value: Any = sweep.value()
+    return [value.start, value.end] if sweep.is_interval_sweep() else [*sweep.sweep_string_iterator()]
+
+
+@pytest.fixture
+def optuna() -> Iterator[None]:
+    """The keys of Optuna's plugin, where it is not installed."""
+    if importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper"):
+        yield
+        return
+    keys = ("direction", "n_trials", "n_jobs", "max_failure_rate", "sampler", "params")
+    node = {"_target_": "hydra_plugins.hydra_optuna_sweeper.Sweeper", **dict.fromkeys(keys)}
+    ConfigStore.instance().store(group="hydra/sweeper", name="optuna", node=node)
+    yield
+    del ConfigStore.instance().repo["hydra"]["sweeper"]["optuna.yaml"]
 
 
 def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> None:
@@ -124,11 +147,14 @@ def is_study(arguments: Sequence[str]) -> bool:
     )
 
 
+@pytest.mark.usefixtures("optuna")
 @every(of("python", "-m", "cl_lightning"))
 def test_a_command_of_the_pages_composes(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments, extra = list(command.words[3:]), None
+    if arguments[:1] and arguments[0] in LISTINGS:
+        return
     if "--config-dir" in arguments:
         at = arguments.index("--config-dir")
         own = folder_of_ones_own(tmp_path, command.page)
@@ -228,7 +254,9 @@ def test_the_pages_call_no_other_programs() -> None:
         "cl_lightning.data",
     }
     assert len(of("python")) == sum(
-        text.count("python -m ") for path in PAGES for text in docs.blocks(path.read_text(), "bash")
+        len(re.findall(r"python -m |^torchrun ", text, re.MULTILINE))
+        for path in PAGES
+        for text in docs.blocks(path.read_text(), "bash")
     )
 
 

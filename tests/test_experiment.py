@@ -20,7 +20,7 @@ from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Independent, Phase
-from cl_lightning.report.results import schema
+from cl_lightning.report.schema import schema
 from cl_lightning.store.files import Store
 from tests import toys
 from tests.commands import (

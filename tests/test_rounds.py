@@ -97,7 +97,7 @@ def test_seeds_go_through_rounds_side_by_side_and_end_in_one_table(tmp_path: Pat
     swept = json.loads(record.read_text())
     assert (swept["kind"], [job["state"] for job in swept["jobs"]]) == ("task_level", ["done", "done"])
     assert report(["status", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("done") == 2
+    assert capsys.readouterr().out.count("│ done ") == 2
 
 
 def test_without_a_number_of_candidates_a_job_nothing_begins(tmp_path: Path, capsys) -> None:

@@ -6,19 +6,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from cl_lightning.cli.dashboard import report_panels, report_wandb
 from cl_lightning.errors import Refusal
-from cl_lightning.report.compare import Group, groups_in, in_order, markdown, runs_in, table
+from cl_lightning.report.compare import Group, groups_in, in_order, keys_of, markdown, runs_in, table
+from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
-from cl_lightning.report.results import schema, write_unfinished
+from cl_lightning.report.results import write_unfinished
+from cl_lightning.report.schema import schema
+from cl_lightning.selection.sweep import JOBS, read_job
+from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 
 DESCRIPTION = (
@@ -41,7 +46,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--results", action="store_true", help="write results.json of runs that are not finished, too"
     )
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of results.json")
+    parser.add_argument(
+        "--schema",
+        nargs="?",
+        const="results",
+        choices=["results", "sweep"],
+        help="print the JSON schema of results.json, or of sweep.json",
+    )
     parser.add_argument("--validation", action="store_true", help="the best by validation accuracy first")
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["status"]:
@@ -52,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         return report_panels(arguments[1:])
     options = parser.parse_args(arguments)
     if options.schema:
-        print(json.dumps(schema(), indent=1))
+        print(json.dumps(schema(options.schema), indent=1))
         return 0
     try:
         if options.results:
@@ -68,7 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def print_groups(
-    groups: Sequence[Group], more: Sequence[str] = (), as_markdown: bool = False, by_validation: bool = False
+    groups: Sequence[Group],
+    more: Sequence[str] = (),
+    as_markdown: bool = False,
+    by_validation: bool = False,
+    console: Console | None = None,
 ) -> None:
     """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best
     first."""
@@ -80,33 +95,58 @@ def print_groups(
     if as_markdown:
         print("\n\n".join([markdown(heads, rows), *below]))
         return
-    shown = Table()
-    for head in heads:
-        shown.add_column(head, no_wrap=True)
-    for row in rows:
-        shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 300).print(shown, *map(escape, below), sep="\n")
+    console = console or new_console()
+    keys = keys_of(groups)
+    columns = [Column(head, text=place < keys) for place, head in enumerate(heads)]
+    console.print(*tables(columns, rows, console.width, keys), *map(Text, below), sep="\n")
 
 
-def print_status(folders: Sequence[Path]) -> int:
+def print_status(folders: Sequence[Path], console: Console | None = None) -> int:
     """How every run below the folders fares, and its size on disk."""
-    runs = sorted(
-        {
-            path.parent
-            for top in folders
-            for name in ("status.json", "results.json")
-            for path in top.rglob(name)
-        }
-    )
-    shown = Table()
-    for head in ("run", "state", "MB"):
-        shown.add_column(head, no_wrap=head != "state", justify="right" if head == "MB" else "left")
-    said = []
-    for folder in runs:
-        status = status_of(folder)
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        shown.add_row(escape(str(folder)), "done" if status is None else str(status), f"{size / 1e6:.1f}")
-        if status is not None and status.said:
-            said.append(f"{folder}: {' '.join(status.said.splitlines())}")
-    Console(width=None if sys.stdout.isatty() else 300).print(shown, *map(escape, said), sep="\n")
+    console = console or new_console()
+    for top in folders:
+        rows, said = [], []
+        sweeps = sorted({path.parent.parent for path in top.rglob(f"{JOBS}/*.json")})
+        rows += [
+            [str(folder.relative_to(top)), state_of_sweep(folder), megabytes(folder)] for folder in sweeps
+        ]
+        for folder in runs_below(top):
+            status = status_of(folder)
+            state = "done" if status is None else str(status)
+            rows.append([str(folder.relative_to(top)), state, megabytes(folder)])
+            if status is not None and status.said:
+                said.append(f"{folder}: {' '.join(status.said.splitlines())}")
+        line = f"Runs in {top}" if rows else f"No run lies in {top}."
+        columns = [Column("run", text=True), Column("state", text=True), Column("MB")]
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(*tables(columns, rows, console.width), sep="\n")
+        for line in said:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def runs_below(top: Path) -> list[Path]:
+    """Folders of runs, which have said how they fare or are finished."""
+    return sorted({path.parent for name in ("status.json", "results.json") for path in top.rglob(name)})
+
+
+def megabytes(folder: Path) -> str:
+    return f"{sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 1e6:.1f}"
+
+
+def state_of_sweep(folder: Path) -> str:
+    """Who runs a sweep, and how many of its jobs are done, failed, running and waiting."""
+    held = is_held(folder)
+    jobs = [read_job(folder, int(path.stem)) for path in (folder / JOBS).glob("*.json")]
+    states = Counter(state_of_job(job, held) for job in jobs)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    if not held:
+        return f"sweep {'interrupted' if states['missing'] else 'done'}: {counts}"
+    holder = read_holder(folder / "holder.json")
+    return f"sweep running by process {holder['process']} on {holder['machine']}: {counts}"
+
+
+def state_of_job(job: dict[str, Any], held: bool) -> str:
+    """The state of a job by what it has said, in a sweep that is held by a process or not."""
+    said = next((state for state in ("done", "failed") if state in job), None)
+    return said or ("missing" if not held else "running" if "folder" in job else "waiting")

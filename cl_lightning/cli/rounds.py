@@ -8,7 +8,7 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from cl_lightning.cli.sweeps import Job, show_on_wandb, show_runs, write_sweep
+from cl_lightning.cli.sweeps import Job, held, show_on_wandb, show_runs, write_sweep
 from cl_lightning.errors import Refusal
 
 
@@ -53,19 +53,22 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
         check(loader.load_sweep_config(sweeper.config, run.overrides))
     sweeper.validate_batch_is_legal([run.overrides for run in runs])
     jobs, number, returns = sweeper.launcher.jobs, 0, []
-    while going := [run for run in runs if run.shares]:
-        batch = [
-            [*run.overrides, "hydra.mode=MULTIRUN", f"share={share}"] for run in going for share in run.shares
-        ]
-        returns.append(sweeper.launcher.launch(batch, initial_job_idx=number))
-        ended = jobs[number:]
-        number += len(batch)
-        for run in going:
-            count = len(run.shares)
-            run.after(ended[:count])
-            ended = ended[count:]
-    jobs[:] = [run.job for run in runs if run.job]
-    write_sweep(sweeper.launcher.folder, "task_level", arguments, jobs, [], [])
+    with held(sweeper):
+        while going := [run for run in runs if run.shares]:
+            batch = [
+                [*run.overrides, "hydra.mode=MULTIRUN", f"share={share}"]
+                for run in going
+                for share in run.shares
+            ]
+            returns.append(sweeper.launcher.launch(batch, initial_job_idx=number))
+            ended = jobs[number:]
+            number += len(batch)
+            for run in going:
+                count = len(run.shares)
+                run.after(ended[:count])
+                ended = ended[count:]
+        jobs[:] = [run.job for run in runs if run.job]
+        write_sweep(sweeper, "task_level", arguments, [], [])
     show_runs(jobs)
     show_on_wandb(sweeper)
     return returns

@@ -8,7 +8,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -21,10 +22,10 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from cl_lightning.cli.sentences import sentence
-from cl_lightning.conf_dir import LOOKS
+from cl_lightning.conf_dir import LOOKS, sweep_name
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points
-from cl_lightning.selection.sweep import JOBS, in_a_sweep, read_job
+from cl_lightning.selection.sweep import OURS, as_override, in_a_sweep, read_job, write_job
 
 OF_SWEEPS = (
     "hydra.mode",
@@ -33,6 +34,11 @@ OF_SWEEPS = (
     "hydra/sweeper",
     "hydra.sweeper",
     "hydra.sweep.",
+)
+AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells that sweep how it fares
+    "selection=task_level",
+    "hydra.mode=MULTIRUN",
+    f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
 )
 POLLED = 0.5  # seconds between two looks at the jobs
 
@@ -68,34 +74,67 @@ class WatchedLauncher:
         self.jobs = _jobs  # those that have ended
 
     def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        for number in range(initial_job_idx, initial_job_idx + len(overrides)):
-            (self.folder / JOBS / f"{number}.json").unlink(missing_ok=True)  # of an earlier start
-        here = [f"hydra.sweep.dir={as_override(str(self.folder))}"]
+        numbers = range(initial_job_idx, initial_job_idx + len(overrides))
+        for number in numbers:
+            write_job(self.folder, number, {})  # in the place of what an earlier start said
         with watched(self.folder, overrides, initial_job_idx):
             try:
-                ended = self.launcher.launch(
-                    [[*own, *here] for own in overrides], initial_job_idx=initial_job_idx
-                )
+                with lost_jobs_are_returned(self.launcher):
+                    ended = list(self.launcher.launch(overrides, initial_job_idx=initial_job_idx))
             except (KeyboardInterrupt, SystemExit):
                 end_processes()
                 raise
-        for number, (own, job) in enumerate(zip(overrides, ended), start=initial_job_idx):
-            error = (
-                job._return_value if job.status == JobStatus.FAILED else None
-            )  # reading return_value raises it
-            if error:
-                job.status, job.return_value = JobStatus.COMPLETED, None
-            folder = read_job(self.folder, number).get("folder")
-            _jobs.append(Job(number, list(own), error and sentence(error), job.return_value, folder))
+            except Exception as error:  # of joblib where the process of a job was killed: it ends all jobs
+                if not any(read_job(self.folder, number) for number in numbers):
+                    raise  # the launcher could not start any
+                ended = [failed_job(error) for _ in overrides]
+        for number, own, job in zip(numbers, overrides, ended):
+            about = read_job(self.folder, number)
+            failure = why_it_failed(about, job)
+            value = about.get("value") if "done" in about else None
+            _jobs.append(Job(number, list(own), failure, value, about.get("folder")))
+            job.status, job.return_value = JobStatus.COMPLETED, value  # else Hydra raises what failed
         return ended
 
 
-def as_override(value: Any) -> str:
-    """
-    >>> as_override([1, 2]), as_override("a=b"), as_override(None)
-    ('[1, 2]', '"a=b"', 'null')
-    """
-    return json.dumps(value)
+def failed_job(error: Exception) -> JobReturn:
+    return JobReturn(status=JobStatus.FAILED, _return_value=error)
+
+
+def why_it_failed(about: Mapping[str, Any], job: JobReturn) -> str | None:
+    """What a job has said of itself counts: a launcher may have lost it."""
+    if "done" in about or "failed" in about:
+        return about.get("failed")
+    if job.status != JobStatus.FAILED:
+        return "It ended and said nothing. The same command makes it again."
+    error = job._return_value  # reading return_value raises it
+    if isinstance(error, Refusal):
+        return sentence(error)
+    what = "It was killed" if "folder" in about else "It had not begun when the launcher broke off"
+    return f"{what} ({type(error).__name__}). The same command does what is missing."
+
+
+@contextmanager
+def lost_jobs_are_returned(launcher: Any) -> Iterator[None]:
+    """Have submitit return a job whose process was killed as one that failed: it would raise while others
+    still run."""
+    if "submitit" not in type(launcher).__module__:
+        yield
+        return
+    submitted = import_module("submitit").Job
+    results = submitted.results
+
+    def returned(job: Any) -> list[Any]:
+        try:
+            return results(job)
+        except Exception as error:
+            return [failed_job(error)]
+
+    submitted.results = returned
+    try:
+        yield
+    finally:
+        submitted.results = results
 
 
 def end_processes() -> None:
@@ -205,56 +244,102 @@ def failures(jobs: Sequence[Job]) -> list[str]:
 
 def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], Any]) -> Any:
     """Hydra's own sweep, with its record and table."""
-    returns = sweep(arguments)
-    write_sweep(sweeper.launcher.folder, "grid", arguments, _jobs, [], [])
+    with held(sweeper):
+        returns = sweep(arguments)
+        write_sweep(sweeper, "grid", arguments, [], [])
     show_runs(_jobs)
     show_on_wandb(sweeper)
     return returns
 
 
+def refuse_another_sweeper(settings: Mapping[str, Any]) -> None:
+    if settings:
+        raise Refusal(
+            "selection=stream_level is a sweep of its own, and hydra/sweeper= names another. Leave one out."
+        )
+
+
+@contextmanager
+def held(sweeper: Any) -> Iterator[None]:
+    """The folder of a sweep belongs to one process at a time, and to one sweep for ever."""
+    from cl_lightning.store.folder import locked
+
+    folder = sweeper.launcher.folder
+    with locked(folder):
+        found = read_sweep(folder)
+        if found.get("name", sweep_name(sweeper.config)) != sweep_name(sweeper.config):
+            raise Refusal(
+                f"{folder} is the folder of another sweep: {' '.join(found['arguments'])}\n"
+                "Give another with hydra.sweep.dir=, or leave it out: each sweep then has its own."
+            )
+        yield
+
+
 def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
     """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at
     the end."""
-    from cl_lightning.cli.choice import show_choices, write_best, write_choice
+    from cl_lightning.cli.choice import show_choices
 
+    jobs, scored, over_seeds = jobs_of_search(sweeper, arguments)
+    sweeper.validate_batch_is_legal(jobs)
+    size, returns = sweeper.max_batch_size or len(jobs), []
+    with held(sweeper):
+        for first in range(0, len(jobs), size):
+            returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
+        found = [replace(each, score=job.value) for each, job in zip(scored, _jobs)]
+        choices = choose(found, over_seeds)
+        leave(sweeper, arguments, found, choices, over_seeds)
+    show_choices(_jobs, found, choices)
+    show_on_wandb(sweeper)
+    return returns
+
+
+def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]], list[Scored], bool]:
+    """The jobs of a search over whole streams, what each is in it, and whether all seeds choose together."""
     loader = sweeper.hydra_context.config_loader
     given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
     jobs, scored = [], []
     for combination in sweeper.split_arguments(parsed, None)[0]:
         cfg = loader.load_sweep_config(sweeper.config, combination)
-        points = points_for(cfg)
         base = [override for override in combination if not of_the_search(override)]
         others = tuple(
             override
             for override in base
             if override.lstrip("+~").partition("=")[0].partition(".")[0] not in ("seed", *LOOKS)
         )
-        for number, point in enumerate(points):
+        for number, point in enumerate(points_for(cfg)):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
-            jobs.append([*base, "selection=task_level", "hydra.mode=MULTIRUN", *values])
-            scored.append((others, int(cfg.seed), number))
-    sweeper.validate_batch_is_legal(jobs)
-    size, returns = sweeper.max_batch_size or len(jobs), []
-    for first in range(0, len(jobs), size):
-        returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
-    found = [Scored(*about, job.value) for about, job in zip(scored, _jobs)]
-    over_seeds = bool(cfg.selection.over_seeds)
-    choices, folder = choose(found, over_seeds), sweeper.launcher.folder
-    write_sweep(folder, "stream_level", arguments, _jobs, found, choices)
-    for choice in choices:
-        own = [
-            job
-            for job, each in zip(_jobs, found)
-            if each.others == choice.others and each.seed in choice.seeds
-        ]
-        chosen = [job for job, each in zip(_jobs, found) if job in own and each.number == choice.number]
+            jobs.append([*base, *AS_A_JOB, *values])
+            scored.append(Scored(others, int(cfg.seed), number, None))
+    return jobs, scored, bool(cfg.selection.over_seeds)
+
+
+def leave(
+    sweeper: Any, arguments: list[str], found: Sequence[Scored], choices: Sequence[Choice], over_seeds: bool
+) -> None:
+    """What a search over whole streams leaves: its record, the winners' files, a mark in their runs."""
+    from cl_lightning.cli.choice import take_back, write_best, write_choice
+
+    folder, loader = sweeper.launcher.folder, sweeper.hydra_context.config_loader
+    winners = [winning(choice, _jobs, found) for choice in choices]
+    take_back(folder, winners)
+    write_sweep(sweeper, "stream_level", arguments, found, choices)
+    for choice, chosen in zip(choices, winners):
+        own = [job for job, each in zip(_jobs, found) if is_for(choice, each)]
         also = different(choice.others, [other.others for other in choices])
-        write_best(folder, chosen, choice, over_seeds, loader, sweeper.config, also)
-        write_choice(own, chosen, choice)
-    show_choices(_jobs, found, choices)
-    show_on_wandb(sweeper)
-    return returns
+        record = write_choice(own, chosen, choice)
+        write_best(folder, chosen, choice, record, over_seeds, loader, sweeper.config, also)
+
+
+def is_for(choice: Choice, scored: Scored) -> bool:
+    """Whether a choice is one among these jobs."""
+    return scored.others == choice.others and scored.seed in choice.seeds
+
+
+def winning(choice: Choice, jobs: Sequence[Job], scored: Sequence[Scored]) -> list[Job]:
+    """The jobs of the point that was chosen: one a seed."""
+    return [job for job, each in zip(jobs, scored) if is_for(choice, each) and each.number == choice.number]
 
 
 def of_the_search(override: str) -> bool:
@@ -289,37 +374,45 @@ def tuned_grid(cfg: DictConfig) -> Any:
 
 
 def write_sweep(
-    folder: Path,
-    kind: str,
-    arguments: Sequence[str],
-    jobs: Sequence[Job],
-    scored: Sequence[Scored],
-    choices: Sequence[Choice],
+    sweeper: Any, kind: str, arguments: Sequence[str], scored: Sequence[Scored], choices: Sequence[Choice]
 ) -> None:
     """``sweep.json``: what was swept and what came of it, without clocks and test numbers."""
-    from cl_lightning.store.status import read_status
+    from cl_lightning.store.status import status_of
     from cl_lightning.store.whole import write_whole
 
-    rows = []
-    for place, job in enumerate(jobs):
-        status = read_status(Path(job.folder)) if job.folder else None
+    rows, folder = [], sweeper.launcher.folder
+    for place, job in enumerate(_jobs):
+        status = status_of(Path(job.folder)) if job.folder else None
         state = status.state if status else "failed" if job.failure else "done"
-        row = {
-            "overrides": job.overrides,
-            "run": job.folder and os.path.relpath(job.folder, folder),
-            "state": state,
-        }
+        row = {"overrides": job.overrides, "run": run_from(folder, job), "state": state}
         rows.append({**row, "validation": job.value, **({"point": scored[place].number} if scored else {})})
-    chosen = [asdict(choice) for choice in choices]
+    chosen = [
+        {**asdict(choice), "runs": [run_from(folder, job) for job in winning(choice, _jobs, scored)]}
+        for choice in choices
+    ]
     content: Mapping[str, Any] = {
-        "schema": 1,
+        "schema": 2,
         "kind": kind,
+        "name": sweep_name(sweeper.config),
         "arguments": list(arguments),
         "jobs": rows,
         "chosen": chosen,
     }
     with write_whole(folder / "sweep.json") as building:
         building.write_text(json.dumps(content, indent=1))
+
+
+def run_from(folder: Path, job: Job) -> str | None:
+    """The folder of a job's run, as seen from the sweep's."""
+    return job.folder and os.path.relpath(job.folder, folder)
+
+
+def read_sweep(folder: Path) -> dict[str, Any]:
+    """``sweep.json`` of a folder; empty where no sweep has ended."""
+    try:
+        return json.loads((folder / "sweep.json").read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def show_runs(jobs: Sequence[Job]) -> None:

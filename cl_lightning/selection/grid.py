@@ -76,7 +76,8 @@ def grid_points(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(grid, point)) for point in itertools.product(*values)]
 
 
-def dimension(name: str, given: Any) -> list[Any]:
+def dimension(name: str, given: Any, grid: str = "selection.grid") -> list[Any]:
+    """The values of a key of a grid: of a list, of a sweep in Hydra's grammar, or the only one."""
     if isinstance(given, str):
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.core.override_parser.types import Transformer
@@ -86,7 +87,7 @@ def dimension(name: str, given: Any) -> list[Any]:
             override = OverridesParser.create().parse_override(f"{name}={given}")
         except HydraException as reason:
             raise Refusal(
-                f"selection.grid.{name}={given!r} is not a list and not a sweep in Hydra's grammar: {reason}"
+                f"{grid}.{name}={given!r} is not a list and not a sweep in Hydra's grammar: {reason}"
             ) from reason
         given = (
             list(override.sweep_iterator(Transformer.identity))
@@ -96,9 +97,7 @@ def dimension(name: str, given: Any) -> list[Any]:
     elif not isinstance(given, Sequence):
         given = [given]
     if not given:
-        raise Refusal(
-            f"selection.grid.{name} is empty: there is nothing to choose from. Give at least one value."
-        )
+        raise Refusal(f"{grid}.{name} is empty: there is nothing to choose from. Give at least one value.")
     return list(given)
 
 

@@ -14,37 +14,39 @@ from statistics import fmean
 from typing import Any
 
 from cl_lightning.errors import Refusal
+from cl_lightning.selection.grid import dimension
 
 Point = dict[str, Any]  # values by dotted key
 
 
 def outer_points(grid: Any) -> list[Point]:
-    """All points of an outer grid: of a mapping every combination, the last key varying fastest; of a list
-    its points.
+    """All points of an outer grid: of a mapping every combination, the last key varying fastest, of values as
+    in the inner grid; of a list its points.
 
     >>> outer_points({"learner": {"strength": [1, 10]}, "trainer.lr": [0.1]})
     [{'learner.strength': 1, 'trainer.lr': 0.1}, {'learner.strength': 10, 'trainer.lr': 0.1}]
-    >>> outer_points([{"learner.strength": 1, "seed": 2}, {"learner": {"strength": 9}, "seed": 3}])
-    [{'learner.strength': 1, 'seed': 2}, {'learner.strength': 9, 'seed': 3}]
+    >>> outer_points([{"learner": {"k": 1}, "trainer.lr": 0.1}, {"learner.k": 2, "trainer.lr": 0.2}])
+    [{'learner.k': 1, 'trainer.lr': 0.1}, {'learner.k': 2, 'trainer.lr': 0.2}]
     """
     if isinstance(grid, Mapping):
-        dimensions = dict(dotted(grid))
-        for key, values in dimensions.items():
-            if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-                raise Refusal(
-                    f"selection.stream.{key}={values} is not a list of values. Give a list: [{values}]."
-                )
-        return (
-            [dict(zip(dimensions, point)) for point in itertools.product(*dimensions.values())]
-            if dimensions
-            else []
-        )
+        dimensions = {key: dimension(key, values, "selection.stream") for key, values in dotted(grid)}
+        points = [dict(zip(dimensions, point)) for point in itertools.product(*dimensions.values())]
+        return without_seeds(points) if dimensions else []
     points = [dict(dotted(point)) if isinstance(point, Mapping) else {} for point in grid]
     if not points or not all(points) or any(point.keys() != points[0].keys() for point in points):
         raise Refusal(
             f"selection.stream={grid} is not a list of points. Each point is a mapping, and all have the "
             "same keys: "
             "[{learner.strength: 1, trainer.lr: 0.1}, {learner.strength: 10, trainer.lr: 0.01}]."
+        )
+    return without_seeds(points)
+
+
+def without_seeds(points: list[Point]) -> list[Point]:
+    if "seed" in points[0]:
+        raise Refusal(
+            "selection.stream: the best of several seeds is luck, and no choice of a value. Sweep over them, "
+            "as in seed=0,1,2: each then chooses for itself."
         )
     return points
 

@@ -87,24 +87,29 @@ class Store:
     def saved(self, key: str) -> Saved | None:
         """The tensors of a record, if their file is there and whole; a warning says so where it is not."""
         content = self._content(key)
-        if content is None or content["tensors"] is None:
-            return None
+        return None if content is None or content["tensors"] is None else self._whole(content)
+
+    def _whole(self, content: dict[str, Any]) -> Saved | None:
         saved = Saved(**content["tensors"])
         path = self.folder / saved.file
         if path.is_file() and path.stat().st_size == saved.bytes and file_checksum(path) == saved.crc:
             return saved
         warnings.warn(
             f"{path} is {'damaged' if path.is_file() else 'gone'}: the work recorded in it is done again.",
-            stacklevel=2,
+            stacklevel=3,
         )
         return None
 
     def records(self, folder: str, kind: type[T]) -> list[T]:
         """The records in a folder, in the order of their names, that are whole with their tensors."""
         keys = [f"{folder}/{path.stem}" for path in sorted((self.folder / folder).glob("*.json"))]
-        whole = [key for key in keys if (found := self._content(key)) is not None
-                 and (found["tensors"] is None or self.saved(key) is not None)]  # fmt: skip
-        return [record for key in whole if (record := self.load(key, kind)) is not None]
+        return [record for key in keys if (record := self._checked(key, kind)) is not None]
+
+    def _checked(self, key: str, kind: type[T]) -> T | None:
+        """A record that is whole with its tensors."""
+        content = self._content(key)
+        whole = content is not None and (content["tensors"] is None or self._whole(content) is not None)
+        return adapter(kind).validate_python(content["record"]) if content and whole else None
 
     def tensors(self, key: str) -> Any:
         """What was saved beside a record: tensors and plain values. Anything that would run code is
@@ -120,12 +125,8 @@ class Store:
     def once(self, key: str, kind: type[T], make: Callable[[], tuple[T, Any]]) -> T:
         """The record of some work, read back if it is there with its tensors; else the work is done, and its
         record and tensors saved."""
-        record = self.load(key, kind)
-        content = None if record is None else self._content(key)
-        if record is not None and (
-            content is None or content["tensors"] is None or self.saved(key) is not None
-        ):
-            return record
+        if (found := self._checked(key, kind)) is not None:
+            return found
         record, tensors = make()
         return self.save(key, record, None if tensors is None else self.save_tensors(key, tensors))
 

@@ -36,19 +36,20 @@ def row_key(learned: int) -> str:
 
 
 @contextmanager
-def locked(folder: Path, wait: float = 0) -> Iterator[None]:
-    """Lock the run's folder for this process alone. The lock's file is never removed: a process that waits
-    for the old file and one that makes a new one would both go on."""
+def locked(folder: Path, wait: float = 0.5) -> Iterator[None]:
+    """Lock the folder of a run or sweep for this process alone; who only looks whether it is held
+    (``is_held``) has it for an instant, and is waited for. The lock's file is never removed: a process that
+    waits for the old file and one that makes a new one would both go on."""
     folder.mkdir(parents=True, exist_ok=True)
     lock, holder = FileLock(folder / "lock"), folder / "holder.json"
     try:
-        lock.acquire(timeout=wait)
+        lock.acquire(timeout=wait, poll_interval=0.02)
     except Timeout as reason:
         who = read_holder(holder)
         raise InUse(
             f"{folder} is in use by process {who['process']} on {who['machine']}, which is running the same "
             "command. "
-            "Wait for it, or stop it: a run belongs to one process at a time."
+            "Wait for it, or stop it: a folder belongs to one process at a time."
         ) from reason
     try:
         holder.write_text(json.dumps({"process": os.getpid(), "machine": platform.node()}))
@@ -56,6 +57,17 @@ def locked(folder: Path, wait: float = 0) -> Iterator[None]:
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process has locked a folder."""
+    if not (folder / "lock").exists():
+        return False
+    try:
+        with FileLock(folder / "lock").acquire(timeout=0.1, poll_interval=0.02):  # another may look, too
+            return False
+    except (Timeout, OSError):
+        return True
 
 
 def read_holder(path: Path) -> dict[str, Any]:

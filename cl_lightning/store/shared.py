@@ -26,8 +26,8 @@ class SharedStore(Store):
     def _content(self, key: str) -> dict[str, Any] | None:
         return self.ranks.first(super()._content(key) if self.ranks.is_writer else None)
 
-    def saved(self, key: str) -> Saved | None:
-        found = self.own.saved(key) if self.ranks.is_writer else None
+    def _whole(self, content: dict[str, Any]) -> Saved | None:
+        found = super()._whole(content) if self.ranks.is_writer else None
         told = self.ranks.first(found and vars(found))
         return told and Saved(**told)
 

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock, Timeout
-
 from cl_lightning.errors import Diverged, Refusal, RoundOver
+from cl_lightning.store.folder import is_held
 from cl_lightning.store.whole import write_whole
 
 State = Literal["running", "waiting", "done", "interrupted", "diverged", "failed"]
@@ -54,11 +53,7 @@ def status_of(folder: Path) -> Status | None:
     status = read_status(folder)
     if status is None or status.state != "running":
         return status
-    try:
-        with FileLock(folder / "lock", timeout=0):
-            return replace(status, state="interrupted", process=None, machine=None)
-    except (Timeout, OSError):
-        return status
+    return status if is_held(folder) else replace(status, state="interrupted", process=None, machine=None)
 
 
 class Progress:
@@ -77,8 +72,8 @@ class Progress:
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[Progress]:
-    """Write how a run ends, however it ends."""
+def status_kept(folder: Path) -> Iterator[Progress]:
+    """Keep the status of a run while it is held, and write how it ends, however it ends."""
     progress = Progress(folder)
     try:
         yield progress

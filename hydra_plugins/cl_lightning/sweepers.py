@@ -36,9 +36,14 @@ for name, node in SWEEPERS:
 class Grid(BasicSweeper):
     """Every combination of the values on the command line."""
 
-    def setup(self, **given: Any) -> None:
-        from cl_lightning.cli.sweeps import WatchedLauncher
+    def __init__(self, max_batch_size: int | None = None, params: Any = None, **others: Any) -> None:
+        super().__init__(max_batch_size, params)
+        self.others = others  # settings of another sweeper, as of hydra/sweeper=optuna
 
+    def setup(self, **given: Any) -> None:
+        from cl_lightning.cli.sweeps import WatchedLauncher, refuse_another_sweeper
+
+        refuse_another_sweeper(self.others)
         super().setup(**given)
         self.launcher = WatchedLauncher(self.launcher, self.config)  # type: ignore[assignment]
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
@@ -22,6 +23,7 @@ from unittest.mock import Mock, patch
 import torch
 import torch.nn as nn
 
+from cl_lightning.cli.command import main as run_command
 from cl_lightning.conf_dir import bf16_if_fast
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Task
@@ -285,6 +287,24 @@ def safety(effort: Effort) -> Iterator[Row]:
     yield Row("records, checksums and leases, of the default run", 100 * statistics.median(shares), 2, "%")
 
 
+def jobs(effort: Effort) -> Iterator[Row]:
+    """The default run for three seeds, as jobs of a sweep and by a command each, in a process that has
+    imported everything."""
+    seeds = [str(seed) for seed in range(effort.of(3))]
+    with tempfile.TemporaryDirectory() as folder:
+        given = [f"outputs={folder}", "resume=false", "progress=false", *effort.overrides]
+
+        def silently(*commands: Sequence[str]) -> None:
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+                for command in commands:
+                    assert run_command([*given, *command]) == 0
+
+        sweep = partial(silently, ["--multirun", f"seed={','.join(seeds)}"])
+        alone = partial(silently, *([f"seed={seed}"] for seed in seeds))
+        ours, theirs = interleaved(sweep, alone, repeats=effort.repeats)
+    yield Row("a job of a sweep, against the same run alone, imports apart", ours / theirs, 1.1)
+
+
 def wandb(effort: Effort) -> Iterator[Row]:
     """What W&B adds to the default run, offline: opening, points, figures, closing."""
     added, shares = [], []
@@ -363,6 +383,7 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
         default_run(three),
         checkpoint(effort),
         safety(three),
+        jobs(three),
         wandb(three),
     ]
 

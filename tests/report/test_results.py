@@ -11,7 +11,8 @@ import pytest
 from cl_lightning.cli.report import main as report
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, ModulePaths
-from cl_lightning.report.results import results_of, schema
+from cl_lightning.report.results import results_of
+from cl_lightning.report.schema import schema
 from cl_lightning.store.folder import open_store
 from tests.commands import run
 from tests.dying import killed
@@ -54,9 +55,10 @@ def test_a_run_that_has_only_begun_has_results(tmp_path: Path) -> None:
     assert (results["card"], results["costs"], results["finished"]) == ([], [], False)
 
 
-def test_the_schema_is_printed(capsys: pytest.CaptureFixture) -> None:
-    assert report(["--schema"]) == 0
-    assert json.loads(capsys.readouterr().out) == schema()
+def test_the_schemas_are_printed(capsys: pytest.CaptureFixture) -> None:
+    for arguments, of in ((["--schema"], "results"), (["--schema", "sweep"], "sweep")):
+        assert report(arguments) == 0
+        assert json.loads(capsys.readouterr().out) == schema(of)
 
 
 class Tells(Finetune):

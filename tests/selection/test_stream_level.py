@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from cl_lightning.cli.command import main
 from cl_lightning.cli.report import main as report
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
+from cl_lightning.report.results import mark_chosen
+from cl_lightning.report.schema import schema
+from cl_lightning.selection.grid import grid_points
 from cl_lightning.selection.stream_level import Choice, Scored, choose, outer_points
+from cl_lightning.store.records import ChosenRecord
 from tests.commands import run
+from tests.soak import soak_sweeps
 
 # Two tasks whose pixels are permuted: learning the second well forgets the first.
 FORGETS = (
@@ -27,7 +30,7 @@ FORGETS = (
     "data.sources.mnist.test=600", "figures=false", "progress=false", "logger=none", "backbone.sizes=[64]",
     "~selection.grid.weight_decay", "selection.grid.lr=[0.01]",
 )  # fmt: skip
-SEARCH = ("selection=stream_level", "selection.stream={learner.strength:[0,30,100000]}")
+SEARCH = ("selection=stream_level", "selection.stream={learner.strength:[0,100000,30]}")  # the last is best
 
 
 def sweep_of(outputs: Path) -> Path:
@@ -70,12 +73,26 @@ def test_learners_of_one_sweep_choose_each_for_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "grid",
-    [{"learner.strength": 3}, {"learner.strength": []}, {"x": "1,2"}, [], [{}], [{"a": 1}, {"b": 2}], [3]],
+    "grid", [{"learner.strength": []}, {"x": "1,("}, [], [{}], [{"a": 1}, {"b": 2}], [3]]
 )
 def test_an_outer_grid_that_is_none_is_refused(grid: object) -> None:
     with pytest.raises(Refusal, match=r"selection\.stream"):
         outer_points(grid)
+
+
+@pytest.mark.parametrize("grid", [{"seed": [0, 1]}, [{"seed": 0}, {"seed": 1}]])
+def test_a_seed_is_nothing_to_choose(grid: object) -> None:
+    with pytest.raises(Refusal, match="the best of several seeds is luck"):
+        outer_points(grid)
+
+
+@pytest.mark.parametrize("values", ["1,10", [1, 10], "range(1,11,9)"])
+def test_values_of_an_outer_grid_are_written_as_those_of_an_inner_one(values: object) -> None:
+    points = outer_points({"learner.strength": values, "trainer.lr": 0.1})
+    assert points == [{"learner.strength": 1, "trainer.lr": 0.1}, {"learner.strength": 10, "trainer.lr": 0.1}]
+    assert [point["learner.strength"] for point in points] == [
+        point["strength"] for point in grid_points({"strength": values})
+    ]
 
 
 # ---- through the command line
@@ -89,21 +106,22 @@ def test_the_end_of_the_stream_chooses_and_not_what_each_task_had_when_learned(
     forgets."""
     assert main([*FORGETS, *SEARCH, f"outputs={tmp_path}"]) == 0
     sweep = json.loads(sweep_of(tmp_path).read_text())
+    jsonschema.validate(sweep, schema("sweep"))
     runs = [
         json.loads((sweep_of(tmp_path).parent / job["run"] / "results.json").read_text())
         for job in sweep["jobs"]
     ]
     at_end = [results["validation_at_end"]["mean"] for results in runs]
     when_learned = [sum(s["val_accuracy"] for s in results["selected"]) / 2 for results in runs]
-    assert at_end.index(max(at_end)) == 1
+    assert at_end.index(max(at_end)) == 2
     assert when_learned.index(max(when_learned)) == 0, "the example shows nothing"
     assert [job["validation"] for job in sweep["jobs"]] == at_end
-    assert [(c["number"], c["seeds"], c["score"]) for c in sweep["chosen"]] == [(1, [0], max(at_end))]
+    assert [(c["number"], c["seeds"], c["score"]) for c in sweep["chosen"]] == [(2, [0], max(at_end))]
     said = capsys.readouterr().out
     assert said.count("average accuracy") == 1, "test results of the winner alone"
     assert "learner.strength=30" in said
     # ---- what is left
-    winner, *others = runs[1], runs[0], runs[2]
+    winner, *others = runs[2], runs[0], runs[1]
     assert winner["chosen"]["points"] == 3
     assert winner["chosen"]["flops"] == sum(
         cost["flops_executed"] for results in runs for cost in results["costs"]
@@ -116,6 +134,16 @@ def test_the_end_of_the_stream_chooses_and_not_what_each_task_had_when_learned(
     table = capsys.readouterr().out
     assert table.count("ewc†") == 1
     assert "† chosen by validation data of whole streams" in table
+    # ---- had another won before, which is so where a job was missing, it would not be marked any more
+    folders = [sweep_of(tmp_path).parent / job["run"] for job in sweep["jobs"]]
+    mark_chosen(folders[0], ChosenRecord(**winner["chosen"]))
+    before = sweep_of(tmp_path).read_text()
+    sweep["chosen"][0]["runs"] = [sweep["jobs"][0]["run"]]
+    sweep_of(tmp_path).write_text(json.dumps(sweep))
+    assert main([*FORGETS, *SEARCH, f"outputs={tmp_path}"]) == 0
+    marked = [json.loads((folder / "results.json").read_text())["chosen"] for folder in folders]
+    assert marked == [None, None, winner["chosen"]]
+    assert sweep_of(tmp_path).read_text() == before
 
 
 def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
@@ -127,27 +155,28 @@ def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
     assert len(list(tmp_path.glob("*/ewc/*/results.json"))) == 3, "the run by hand is one of them"
     folder = sweep_of(tmp_path).parent
     assert [path.name for path in (folder / "best").iterdir()] == ["ewc-s0.yaml"]
-    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
     capfd.readouterr()
-    assert (
-        main(
-            [
-                "--config-dir",
-                str(folder),
-                "+best=ewc-s0",
-                f"outputs={tmp_path}",
-                "~selection.grid.weight_decay",
-            ]
-        )
-        == 0
-    )
-    winner = (folder / json.loads((folder / "sweep.json").read_text())["jobs"][1]["run"]).resolve()
+    again = ["--config-dir", str(folder), "+best=ewc-s0", "~selection.grid.weight_decay"]
+    assert main([*again, f"outputs={tmp_path / 'elsewhere'}"]) == 0
+    said = capfd.readouterr()
+    assert "chose this run among 3 over whole streams" in said.out
+    assert "This is not the run" not in said.err
+    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    assert main([*again, f"outputs={tmp_path}"]) == 0
+    winner = (folder / json.loads((folder / "sweep.json").read_text())["jobs"][2]["run"]).resolve()
     assert f"Results: {winner / 'results.json'}" in capfd.readouterr().out
+    assert main([*again, f"outputs={tmp_path}", "learner.strength=0"]) == 0
+    said = capfd.readouterr()
+    assert "This is not the run that the search over whole streams chose" in said.err
+    assert "chose this run among" not in said.out
 
 
-def test_tied_values_and_seeds_together(tmp_path: Path) -> None:
-    points = "{learner.strength:0,trainer.max_epochs:1},{learner.strength:30,trainer.max_epochs:5}"
-    tied = f"selection.stream=[{points}]"
+def test_tied_values_and_seeds_together(tmp_path: Path, monkeypatch) -> None:
+    points = [
+        f"{{learner.strength:{strength},trainer.max_epochs:{epochs},learner.gamma:1e-05,backbone:{network}}}"
+        for strength, epochs, network in ((0, 1, "fc"), (30, 5, "mlp"))
+    ]
+    tied = f"selection.stream=[{','.join(points)}]"
     together = "selection.over_seeds=true"
     assert main([*FORGETS, "selection=stream_level", tied, together, "seed=0,1", f"outputs={tmp_path}"]) == 0
     sweep = json.loads(sweep_of(tmp_path).read_text())
@@ -156,6 +185,10 @@ def test_tied_values_and_seeds_together(tmp_path: Path) -> None:
     own = [job["validation"] for job in sweep["jobs"] if "learner.strength=30" in job["overrides"]]
     assert sweep["chosen"][0]["score"] == pytest.approx(sum(own) / 2)
     assert [path.name for path in (sweep_of(tmp_path).parent / "best").iterdir()] == ["ewc.yaml"]
+    # ---- the winner's file has small numbers and the choices of groups as they were
+    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    again = ["--config-dir", str(sweep_of(tmp_path).parent), "+best=ewc", "~selection.grid.weight_decay"]
+    assert main([*again, "seed=1", f"outputs={tmp_path}"]) == 0
 
 
 def test_two_streams_of_one_sweep_leave_a_winners_file_each(tmp_path: Path) -> None:
@@ -189,7 +222,18 @@ def test_a_sweep_without_an_outer_grid_or_with_another_sweeper_is_refused(tmp_pa
     for plus in ("", "+"):
         assert main([f"{plus}best=ewc-s0", f"outputs={tmp_path}"]) == 2
         assert "--config-dir" in capfd.readouterr().err
+    search = [*FORGETS, *SEARCH, f"outputs={tmp_path}"]
+    assert main([*search, "+hydra.sweeper.n_trials=3"]) == 2  # as Optuna's
+    assert "hydra/sweeper= names another" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_search_without_validation_data_chooses_nothing_and_says_so(tmp_path: Path, capfd) -> None:
+    nothing = ("stream.n_val=0", "trainer.patience=null", "hydra/sweeper=basic")  # whose jobs tell it, too
+    assert main([*FORGETS, *SEARCH, *nothing, f"outputs={tmp_path}"]) == 2
+    assert "selection=stream_level chooses by the validation accuracy" in capfd.readouterr().err
+    assert not list(tmp_path.rglob("best"))
+    assert not list(tmp_path.rglob("run.json")), "said before training"
 
 
 def test_the_papers_strengths_of_ewc_are_the_outer_grid_of_its_experiments() -> None:
@@ -205,26 +249,8 @@ def test_the_papers_strengths_of_ewc_are_the_outer_grid_of_its_experiments() -> 
 
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_again_and_again_comes_to_the_same_end(tmp_path: Path) -> None:
-    draw, end = random.Random(0), {}
-    for name, kills in (("whole", 0), ("killed", 6)):
-        outputs = tmp_path / name
-        command = [
-            sys.executable,
-            "-m",
-            "cl_lightning",
-            *FORGETS,
-            *SEARCH,
-            f"outputs={outputs}",
-            "trainer.checkpoint_minutes=0.001",
-        ]
-        for _ in range(kills):
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(draw.uniform(1.5, 5))
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-        subprocess.run(command, check=True, capture_output=True)
-        end[name] = sweep_of(outputs).read_text().replace(str(outputs), "")
-    assert end["whole"] == end["killed"]
+    """``python -m tests.soak --sweeps 20`` kills more often."""
+    assert soak_sweeps(4, random.Random(0), tmp_path, victims=("sweeper",)) == 0
 
 
 @pytest.mark.slow

@@ -93,7 +93,9 @@ def test_a_record_of_another_run_or_key_is_not_taken(other: str, tmp_path: Path)
         assert Store(tmp_path / "here", "run").load("tasks/003", Outer) is None
 
 
-def test_work_is_done_once_and_again_where_its_record_or_its_tensors_are_damaged(tmp_path: Path) -> None:
+def test_work_is_done_once_and_again_where_its_record_or_its_tensors_are_damaged(
+    tmp_path: Path, monkeypatch
+) -> None:
     store, done = Store(tmp_path, "run"), []
 
     def work() -> tuple[Outer, dict]:
@@ -108,8 +110,11 @@ def test_work_is_done_once_and_again_where_its_record_or_its_tensors_are_damaged
         with pytest.warns(UserWarning, match="damaged"):
             store.once("x", Outer, work)
     assert len(done) == 3
+    read, original = [], files.content_of
+    monkeypatch.setattr(files, "content_of", lambda path: read.append(path) or original(path))
     store.once("x", Outer, work)
     assert len(done) == 3
+    assert len(read) == 1, "a record is read once"
 
 
 def test_what_goes_wrong_while_a_file_is_written_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:

@@ -1,0 +1,385 @@
+"""The schema of ``results.json``: what a report may read.
+
+``python -m cl_lightning.report --schema`` prints the JSON schema that is made of these types.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import NotRequired, TypedDict
+
+Accuracy = Annotated[float, Field(ge=0, le=1)]
+Number = Annotated[int, Field(ge=0)]
+Accuracies = Annotated[list[Accuracy | None], Field(min_length=1)]
+Matrix = Annotated[
+    list[Accuracies],
+    Field(
+        min_length=2,
+        description="(tasks + 1) x tasks test accuracies: row i after learning i tasks, row 0 before; null "
+        "where it could not predict "
+        "or was not asked.",
+    ),
+]
+strict = with_config(ConfigDict(extra="forbid"))
+
+
+@strict
+class Version(TypedDict):
+    package: str
+    source_hash: Annotated[
+        str,
+        Field(
+            description="Of this package and of the files of classes of your own that the configuration "
+            "names."
+        ),
+    ]
+    torch: str
+
+
+@strict
+class Needs(TypedDict):
+    task_id_at_test: bool
+    past_data: bool
+
+
+@strict
+class Finding(TypedDict):
+    rule: Literal[
+        "cross-task resemblance",
+        "shared output head",
+        "no task label at test",
+        "no retraining on old tasks",
+        "more than two tasks",
+        "low memory",
+        "causality",
+        "constant update complexity",
+        "single pass",
+        "named data",
+        "own callbacks",
+    ]
+    verdict: Literal["satisfied", "violated", "unknown"]
+    evidence: str
+
+
+@strict
+class Head(TypedDict):
+    mode: Literal["single", "domain", "multi_test", "multi_train_test"]
+    outputs: Annotated[list[Number], Field(description="Outputs that are the task's own.")]
+
+
+@strict
+class StreamTask(TypedDict):
+    name: str
+    source: Annotated[str, Field(description="Data set that the images come from.")]
+    instead_of: Annotated[
+        NotRequired[str], Field(description="Data set that it stands in for (data.substitute).")
+    ]
+    asked: Annotated[
+        NotRequired[dict[str, int]],
+        Field(description="Sizes that the source could not fill (stream.on_shortage=shrink)."),
+    ]
+    classes: list[str]
+    n_train: Number
+    n_val: Number
+    n_test: Number
+    head: Head
+
+
+@strict
+class StreamOfRun(TypedDict):
+    name: str
+    fingerprint: Annotated[
+        str,
+        Field(
+            description="Hash of the sources' pixels and the recipe's arguments: equal hashes, equal "
+            "examples."
+        ),
+    ]
+    images: Annotated[
+        dict[str, str], Field(description="By source: a hash of every pixel and label of its images.")
+    ]
+    tasks: Annotated[list[StreamTask], Field(min_length=1)]
+
+
+@strict
+class Validation(TypedDict):
+    accuracies: Annotated[Accuracies, Field(description="By task; null where it has no validation examples.")]
+    mean: Annotated[Accuracy | None, Field(description="Over the tasks that have some; null where none has.")]
+
+
+@strict
+class Metrics(TypedDict):
+    average_accuracy: float | None
+    average_incremental_accuracy: Annotated[float | None, Field(description="AIA.")]
+    learning_accuracy: float | None
+    backward_transfer: float | None
+    forward_transfer: float | None
+    forgetting: Annotated[
+        float | None,
+        Field(description="Since each task was learned, -BWT; positive where something was forgotten."),
+    ]
+    forgetting_from_best: Annotated[
+        float | None, Field(description="Since each task was best; positive where something was forgotten.")
+    ]
+    learning_curve_area: Annotated[
+        NotRequired[float], Field(description="LCA@5, where trainer.probe_at has 0 to 5.")
+    ]
+
+
+@strict
+class Predictor(TypedDict):
+    accuracy_matrix: Matrix
+    metrics: Metrics
+
+
+@strict
+class Probe(TypedDict):
+    task: Annotated[Number, Field(description="The task that was being learned.")]
+    phase: Number
+    step: Annotated[Number, Field(description="Mini-batches of the phase.")]
+    candidate: Annotated[
+        NotRequired[str], Field(description="Its name, where all were looked at (trainer.probe=all).")
+    ]
+    accuracies: Annotated[Accuracies, Field(description="On every task.")]
+
+
+@strict
+class Compared(TypedDict):
+    candidate: str
+    hparams: dict[str, Any]
+    val_accuracy: Annotated[
+        Accuracy | None,
+        Field(description="Best; null without validation data, and where the phase has a score of its own."),
+    ]
+    score: Annotated[
+        NotRequired[float | None],
+        Field(
+            description="Best, of phases that have a score of their own: any number, the higher the better."
+        ),
+    ]
+    steps: Annotated[Number, Field(description="Mini-batches trained.")]
+    steps_to_best: Number
+
+
+@strict
+class Selected(Compared):
+    task: Number
+    where: Annotated[
+        str,
+        Field(
+            description="task<i>: while learning it; predictors<n>: before testing after n tasks; "
+            "reference:task<i>: the network that "
+            "learns the last task by itself."
+        ),
+    ]
+    phase: str
+    candidates: Annotated[int, Field(ge=1, description="How many were compared.")]
+    compared: Annotated[list[Compared], Field(description="All candidates of the phase.")]
+
+
+@strict
+class Reference(TypedDict):
+    task: Number
+    accuracy: Accuracy
+    transfer: float | None
+
+
+@strict
+class Chosen(TypedDict):
+    points: Annotated[int, Field(ge=1, description="Of the outer grid that was searched.")]
+    seeds: Annotated[list[int], Field(description="Seeds that chose together.")]
+    score: Annotated[
+        float, Field(description="Mean validation accuracy over all tasks at the end, and over these seeds.")
+    ]
+    flops: Annotated[Number, Field(description="Operations of all runs of the search for these seeds.")]
+    seconds: Annotated[float, Field(ge=0, description="The processor's seconds of all these runs.")]
+
+
+@strict
+class TaskCosts(TypedDict):
+    task: Number
+    held: Annotated[
+        dict[str, Number], Field(description="Bytes that the learner keeps after the task, by name.")
+    ]
+    published_memory: Annotated[
+        int | None,
+        Field(
+            description="Bytes as Veniat et al. 2021 count them: 4 for each number in distinct parameters "
+            "and buffers; null for learners "
+            "with a memory, which they count otherwise."
+        ),
+    ]
+    checkpoint: Annotated[Number, Field(description="Bytes of the checkpoint file after the task.")]
+    flops: Annotated[
+        Number, Field(description="Floating-point operations as if every candidate had been trained alone.")
+    ]
+    flops_executed: Annotated[
+        Number, Field(description="The same as it ran: what candidates share counts once.")
+    ]
+    examples: Annotated[
+        Number,
+        Field(
+            description="Training examples lent to mini-batches, those of all epochs together; once, "
+            "whatever the number of candidates."
+        ),
+    ]
+    replayed: Annotated[Number, Field(description="Examples that the learner added to mini-batches.")]
+    seconds: Annotated[
+        dict[str, float],
+        Field(
+            description="By part: hooks, train, score, checkpoint, evaluate; cpu, of the processor in "
+            "hooks, training and scoring."
+        ),
+    ]
+
+
+@strict
+class Results(TypedDict):
+    """The results of a run. Identical runs differ in `command`, `environment`, `costs[].seconds` and
+    `chosen.seconds`, and in nothing else."""
+
+    schema: Annotated[Literal[5], Field(description="Version of this document.")]
+    finished: Annotated[
+        bool,
+        Field(
+            description="False where tasks are still to be learned or tested: what they will give is null."
+        ),
+    ]
+    version: Annotated[Version, Field(description="The program that made the run.")]
+    command: Annotated[
+        list[str],
+        Field(
+            description="Arguments of the command line; of a job of a sweep, those that make the same run "
+            "without the sweep."
+        ),
+    ]
+    name: Annotated[str, Field(description="Of the experiment.")]
+    config: Annotated[
+        dict[str, Any],
+        Field(
+            description="The configuration, resolved, without what cannot change a result (places, loggers)."
+        ),
+    ]
+    needs: Annotated[
+        Needs, Field(description="What the learner declared that it cannot do without, and was given.")
+    ]
+    card: Annotated[
+        list[Finding],
+        Field(
+            description="What the evaluation does and does not show, decided from what happened: five "
+            "desiderata of Farquhar and Gal "
+            "2018, then three constraints of Pfuelb and Gepperth 2019; then what applies to this run alone."
+        ),
+    ]
+    fingerprint: Annotated[
+        str,
+        Field(
+            description="Hash of everything in the configuration and the images that can change a result, "
+            "but the seed."
+        ),
+    ]
+    learner: str
+    seed: Number
+    stream: StreamOfRun
+    reference: Annotated[
+        Reference | None,
+        Field(
+            description="With `reference=true`: a fresh network that learned the last task alone, from the "
+            "same mini-batches; transfer is "
+            "the learner's accuracy on that task at the end minus its."
+        ),
+    ]
+    accuracy_matrix: Matrix
+    validation_at_end: Annotated[
+        Validation | None,
+        Field(
+            description="The run's own predictor on the validation examples of every task when all had been "
+            "learned: what a search over "
+            "whole streams may choose by, and what `run` returns to sweepers."
+        ),
+    ]
+    metrics: Annotated[
+        Metrics,
+        Field(
+            description="Formulas in cl_lightning/metrics/accuracy_matrix.py; null where the matrix lacks "
+            "an entry."
+        ),
+    ]
+    predictors: Annotated[
+        dict[str, Predictor],
+        Field(
+            description="Matrix and metrics of every predictor that the learner named; the first of each "
+            "row is the run's own."
+        ),
+    ]
+    probes: Annotated[
+        list[Probe],
+        Field(
+            description="Looks at test data after some mini-batches of a phase (trainer.probe_at, "
+            "trainer.probe_every): learning curves."
+        ),
+    ]
+    selected: Annotated[list[Selected], Field(description="The winner of every phase of training.")]
+    chosen: Annotated[
+        Chosen | None,
+        Field(description="From what a search over whole streams (selection=stream_level) chose this run."),
+    ]
+    notes: Annotated[
+        list[dict[str, Any]],
+        Field(
+            description="By task: what the learner says that it did. Those with `kind: module_paths` have "
+            "the fields of ModulePaths in "
+            "cl_lightning/learners/parts/notes.py."
+        ),
+    ]
+    costs: Annotated[list[TaskCosts], Field(description="By task.")]
+    environment: Annotated[dict[str, str], Field(description="Machine and packages.")]
+
+
+@strict
+class SweepJob(TypedDict):
+    overrides: list[str]
+    run: Annotated[
+        str | None,
+        Field(description="Folder of its run, from the sweep's; null where it did not come to one."),
+    ]
+    state: Literal["running", "waiting", "done", "interrupted", "diverged", "failed"]
+    validation: Annotated[
+        float | None, Field(description="Mean validation accuracy over all tasks at the end of the stream.")
+    ]
+    point: Annotated[
+        NotRequired[int], Field(description="Number in the outer grid of selection=stream_level.")
+    ]
+
+
+@strict
+class SweepChoice(TypedDict):
+    others: Annotated[
+        list[str], Field(description="Overrides of this choice besides the point and the seed.")
+    ]
+    seeds: Annotated[list[int], Field(description="Seeds that chose together.")]
+    number: Annotated[int, Field(description="Of the point that was chosen.")]
+    score: Annotated[float, Field(description="Mean validation accuracy at the end, over tasks and seeds.")]
+    runs: Annotated[list[str], Field(description="Folders of the runs that were chosen, from the sweep's.")]
+
+
+@strict
+class Sweep(TypedDict):
+    """What was swept and what came of it: the same for the same sweep, with no clock and no test number."""
+
+    schema: Annotated[Literal[2], Field(description="Version of this document.")]
+    kind: Literal["grid", "task_level", "stream_level"]
+    name: Annotated[str, Field(description="Hash of what is swept.")]
+    arguments: list[str]
+    jobs: list[SweepJob]
+    chosen: Annotated[list[SweepChoice], Field(description="Of selection=stream_level; else empty.")]
+
+
+SCHEMAS = {"results": Results, "sweep": Sweep}
+
+
+def schema(of: str = "results") -> dict[str, Any]:
+    """The JSON schema of results.json, or of a sweep's sweep.json."""
+    return TypeAdapter(SCHEMAS[of]).json_schema()

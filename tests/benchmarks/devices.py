@@ -1,0 +1,118 @@
+"""One task with 43 candidate paths, trained in one process, on several devices and by several jobs:
+``python -m tests.benchmarks.devices``.
+
+The commands are whole ones: they import, compose, go on from the first task, train the second, test and
+write. All begin with the same learned task. Patience is off, so that all candidates train equally long;
+``--patience 300`` sets it. ``--count 8 --accelerator cuda`` shows what a machine with 8 GPUs gets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+LARGEST = {"devices": 0.58, "joblib": 0.60}  # of one process's wall time, where so many cores are free
+
+
+class Measured(NamedTuple):
+    way: str
+    wall: float  # seconds of the command
+    cpu: float  # of the processor, with all that the command started
+    trained: float  # seconds in which mini-batches were trained and scored, of all processes together
+    results: dict[str, Any]
+
+
+def task(steps: int, width: int, patience: float | None, accelerator: str) -> list[str]:
+    """Options of a stream of two tasks; a grid of 6 points on a ResNet of 7 modules."""
+    return [
+        "learner=mntdp_d", "stream=split", "stream.tasks=2", "stream.head=domain", "stream.n_train=2000",
+        "stream.n_val=500", "stream.n_test=200", "backbone=resnet_small", f"backbone.width={width}",
+        "backbone.channels_last=true", f"trainer.max_steps={steps}", "trainer.max_epochs=100",
+        f"trainer.patience={'null' if patience is None else patience}", "trainer.score_at=[]",
+        "trainer.evaluate=final", f"trainer.accelerator={accelerator}", "figures=false", "progress=false",
+        "logger=none",
+    ]  # fmt: skip
+
+
+def ways(count: int, candidates: int = 43) -> dict[str, list[str]]:
+    """How the candidates can be shared out: options of each way."""
+    rounds = ["hydra/sweeper=cl_task_level", f"trainer.candidates_at_once={-(-candidates // count)}"]
+    found = {
+        "in process": [],
+        f"trainer.devices={count}": [f"trainer.devices={count}"],
+        f"joblib x {count}": [*rounds, "hydra/launcher=joblib", f"hydra.launcher.n_jobs={count}"],
+        f"submitit_local x {count}": [*rounds, "hydra/launcher=submitit_local"],
+    }
+    if importlib.util.find_spec("ray"):
+        found[f"ray x {count}"] = [*rounds, "hydra/launcher=ray"]
+    return found
+
+
+def command(*arguments: str) -> tuple[float, float]:
+    """Wall and processor seconds of a command."""
+    began, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run([sys.executable, "-m", "cl_lightning", *arguments], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure(
+    folder: Path, count: int, steps: int, width: int, patience: float | None, accelerator: str
+) -> list[Measured]:
+    """Every way in turn, all from the same first task."""
+    options, found = task(steps, width, patience, accelerator), []
+    command(*options, f"outputs={folder / 'first'}", "checkpoints=all")
+    (first,) = (folder / "first").rglob("run.json")
+    for number, (way, more) in enumerate(ways(count).items()):
+        outputs = folder / str(number)
+        branch = [f"run={first.parent}", "from_task=1", f"outputs={outputs}", f"hydra.sweep.dir={outputs}"]
+        wall, cpu = command(*more, *options, *branch)
+        (path,) = outputs.rglob("results.json")
+        results = json.loads(path.read_text())
+        seconds = results["costs"][1]["seconds"]
+        trained = seconds.get("train", 0.0) + seconds.get("score", 0.0)
+        found.append(Measured(way, wall, cpu, trained, results))
+    return found
+
+
+def show(found: Sequence[Measured], count: int) -> None:
+    """A row a way."""
+    base = found[0]
+    print("| way | wall s | of one process | processor s | training and scoring s | the rest, a process |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for way, wall, cpu, trained, _ in found:
+        processes = 1 if way == base.way else count
+        print(
+            f"| {way} | {wall:.1f} | {wall / base.wall:.2f} | {cpu:.1f} | {trained:.1f} | "
+            f"{wall - trained / processes:.1f} |"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--count", type=int, default=2, help="devices, or jobs at once")
+    parser.add_argument("--steps", type=int, default=60, help="mini-batches of each candidate")
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--patience", type=float)
+    parser.add_argument("--accelerator", default="cpu")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(
+            Path(folder), given.count, given.steps, given.width, given.patience, given.accelerator
+        )
+    show(found, given.count)
+    print(f"Candidates: {found[0].results['selected'][1]['candidates']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""What jobs of a sweep say, what becomes of those that are killed, and what a sweep's folder is for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import OmegaConf
+
+from cl_lightning.cli.command import main
+from cl_lightning.cli.report import main as report
+from cl_lightning.cli.sweeps import WatchedLauncher, new_sweep
+from cl_lightning.conf_dir import sweep_name
+from cl_lightning.selection.sweep import write_job
+from tests.commands import SMALL
+
+QUICK = (*SMALL, "selection=none", "trainer.optimizer=sgd", "logger=none")
+
+
+class Launcher:
+    """Launches nothing: its jobs say what they are made to say."""
+
+    def __init__(self, jobs: Callable[[], Sequence[JobReturn]]) -> None:
+        self.jobs = jobs
+
+    def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        return self.jobs()
+
+
+def watched(folder: Path, jobs: Callable[[], Sequence[JobReturn]]) -> WatchedLauncher:
+    new_sweep()
+    return WatchedLauncher(Launcher(jobs), OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}}))
+
+
+def test_a_launcher_that_breaks_off_loses_no_job_that_has_ended(tmp_path: Path) -> None:
+    """As joblib does where the process of a job is killed."""
+
+    def break_off() -> Sequence[JobReturn]:
+        write_job(tmp_path, 0, {"folder": "a", "done": True, "value": 0.5})
+        write_job(tmp_path, 1, {"folder": "b"})
+        write_job(tmp_path, 2, {"folder": "c", "failed": "It cannot work."})
+        raise ChildProcessError
+
+    launcher = watched(tmp_path, break_off)
+    launcher.launch([["a"], ["b"], ["c"], ["d"]], 0)
+    assert [(job.folder, job.value, job.failure) for job in launcher.jobs] == [
+        ("a", 0.5, None),
+        ("b", None, "It was killed (ChildProcessError). The same command does what is missing."),
+        ("c", None, "It cannot work."),
+        (
+            None,
+            None,
+            "It had not begun when the launcher broke off (ChildProcessError). The same command does what is "
+            "missing.",
+        ),
+    ]
+
+
+def test_a_launcher_that_starts_no_job_says_why_itself(tmp_path: Path) -> None:
+    def no_cluster() -> Sequence[JobReturn]:
+        raise FileNotFoundError("sbatch")
+
+    with pytest.raises(FileNotFoundError, match="sbatch"):
+        watched(tmp_path, no_cluster).launch([["a"]], 0)
+
+
+def test_what_a_job_said_in_an_earlier_start_does_not_count(tmp_path: Path) -> None:
+    write_job(tmp_path, 0, {"folder": "a", "done": True, "value": 0.5})
+    error = JobReturn(status=JobStatus.FAILED, _return_value=OSError("gone"))
+    launcher = watched(tmp_path, lambda: [error])
+    launcher.launch([["a"]], 0)
+    assert [(job.value, bool(job.failure)) for job in launcher.jobs] == [(None, True)]
+
+
+# ---- its folder
+# --------------------------------------------------------------------------------------------
+
+
+def test_two_processes_do_not_sweep_in_one_folder(tmp_path: Path, capfd) -> None:
+    sweep = [*QUICK, "--multirun", "seed=0", f"outputs={tmp_path}", f"hydra.sweep.dir={tmp_path / 'here'}"]
+    (tmp_path / "here").mkdir()
+    with FileLock(tmp_path / "here" / "lock"):
+        assert main(sweep) == 2
+    assert "here is in use by process" in capfd.readouterr().err
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_a_folder_of_ones_own_keeps_its_sweep(tmp_path: Path, capfd) -> None:
+    """``hydra.sweep.dir`` may name the same folder for two sweeps; the other's record would be gone."""
+    (tmp_path / "sweep.json").write_text(json.dumps({"name": "another", "arguments": ["learner=gem"]}))
+    assert main([*QUICK, "--multirun", "seed=0", f"outputs={tmp_path}", f"hydra.sweep.dir={tmp_path}"]) == 2
+    assert "is the folder of another sweep: learner=gem" in capfd.readouterr().err
+    assert not list(tmp_path.rglob("multirun.yaml"))
+
+
+def named(task: Sequence[str], hydra: Sequence[str] = ()) -> str:
+    overrides = {"task": [*task], "hydra": [*hydra]}
+    return sweep_name(OmegaConf.create({"hydra": {"overrides": overrides, "sweeper": {"params": None}}}))
+
+
+def test_sweeps_have_one_folder_if_they_sweep_the_same() -> None:
+    """Else Optuna's record of ten trials would take the place of that of twenty."""
+    one = named(["seed=0,1", "trainer.lr=1"])
+    assert one == named(["trainer.lr=1", "outputs=x", "seed=0,1", "progress=false"])
+    assert one == named(["seed=0,1", "trainer.lr=1"], ["hydra/launcher=joblib", "hydra.sweeper.n_jobs=3"])
+    others = [
+        named(["seed=0,1", "trainer.lr=2"]),
+        named(["seed=0,1", "trainer.lr=1"], ["hydra/sweeper=optuna"]),
+        named(["seed=0,1", "trainer.lr=1"], ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3"]),
+        named(["seed=0,1", "trainer.lr=1"], ["hydra/sweeper=optuna", "hydra/sweeper/sampler=random"]),
+    ]
+    assert len({one, *others}) == 5
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_the_report_tells_how_far_a_sweep_is(held: bool, tmp_path: Path, capsys) -> None:
+    said: list[dict[str, Any]] = [{"done": True}, {"folder": "x", "failed": "no"}, {"folder": "y"}, {}, {}]
+    for number, about in enumerate(said):
+        write_job(tmp_path, number, about)
+    lock = FileLock(tmp_path / "lock")
+    if held:
+        lock.acquire()
+        (tmp_path / "holder.json").write_text(json.dumps({"process": 7, "machine": "m"}))
+    assert report(["status", str(tmp_path)]) == 0
+    lock.release()
+    expected = (
+        "sweep running by process 7 on m: 1 done, 1 failed, 1 running, 2 waiting"
+        if held
+        else "sweep interrupted: 1 done, 1 failed, 3 missing"
+    )
+    assert expected in capsys.readouterr().out
+
+
+def test_jobs_keep_their_newest_learner_and_single_runs_all(tmp_path: Path) -> None:
+    two = (*QUICK, "stream.tasks=2", "trainer.max_epochs=1")
+    kept = {}
+    for name, more in (("sweep", ["--multirun", "seed=0"]), ("single", ["seed=0"])):
+        assert main([*two, *more, f"outputs={tmp_path / name}"]) == 0
+        kept[name] = sorted(path.name for path in (tmp_path / name).rglob("tasks/*.pt"))
+    assert kept == {"sweep": ["001.pt"], "single": ["000.pt", "001.pt"]}
+
+
+def test_optuna_is_refused_where_it_is_not_installed_and_is_one_more_sweeper_where_it_is(capfd) -> None:
+    code = main(["hydra/sweeper=optuna", "hydra.sweeper.direction=maximize", "--cfg", "job"])
+    if find_spec("hydra_plugins.hydra_optuna_sweeper"):
+        assert code == 0
+    else:
+        assert code == 2
+        assert "hydra/sweeper=optuna is not there" in capfd.readouterr().err
