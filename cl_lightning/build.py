@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def check_targets(cfg: DictConfig) -> None:
     """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images
     are decoded."""
-    from cl_lightning.loggers.base import logger_of
+    from cl_lightning.loggers.base import loggers_of
 
     learner_of(cfg)
     stream_of(cfg)
     backbone_of(cfg)
-    logger_of(cfg.logger)
+    loggers_of(cfg.logger)
 
 
 def build_stream(cfg: DictConfig) -> Stream:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from cl_lightning.errors import Refusal, nearest
+from cl_lightning.errors import Refusal, UnknownKey, nearest
 
 # ---- annotations for keys ----------------------------------------------------------------------------------
 
@@ -96,7 +96,9 @@ def check_arguments(
     paths = {name: f"{path}.{name}" if path else str(name) for name in (*given, *known)}
     for name, value in given.items():
         if name not in known and (name in provided or not takes_any):
-            raise Refusal(f"{paths[name]} is not a key here.{nearest(str(name), known)}")
+            unknown = UnknownKey(f"{paths[name]} is not a key here.{nearest(str(name), known)}")
+            unknown.path = paths[name]
+            raise unknown
         check(known[name].annotation if name in known else Any, value, paths[name])
     for name, parameter in known.items():
         if name not in given and parameter.default is parameter.empty:

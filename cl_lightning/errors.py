@@ -12,6 +12,12 @@ class Refusal(Exception):
     traceback, exit code 2."""
 
 
+class UnknownKey(Refusal):
+    """A key that nothing reads."""
+
+    path = ""  # its dotted name
+
+
 class Diverged(Refusal):
     """All candidates of a task were dropped, because their weights were no numbers any more: a result, and
     not tried again unless that is asked for."""

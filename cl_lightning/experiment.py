@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,14 +24,16 @@ from cl_lightning.engine.devices import count_of, device_of
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.rounds import Rounds
 from cl_lightning.engine.settings import Training
-from cl_lightning.errors import RoundOver
+from cl_lightning.errors import InUse, RoundOver
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.learners.base import Learner
-from cl_lightning.loggers.base import curves_of, opened_loggers
+from cl_lightning.loggers.base import opened_loggers, tell_boundary
+from cl_lightning.opening import tell_shown, tell_start
 from cl_lightning.protocol import Grants, running
 from cl_lightning.ranks import Ranks, found, joined
-from cl_lightning.report.figures import draw_missing
+from cl_lightning.report.figures import draw, draw_missing
+from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import finished_results, write_results
 from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
@@ -47,7 +48,6 @@ from cl_lightning.resume import (
     restore,
     steps_until,
 )
-from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 from cl_lightning.starter import on_several
 from cl_lightning.store.folder import discard, keep_newest, locked, row_key, task_key
@@ -59,8 +59,6 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
     check_config(cfg)
-    if note := taken_out(cfg.selection, cfg.trainer):
-        print(note, file=sys.stderr)
     check_targets(cfg)
     count = count_of(cfg.trainer.devices, cfg.trainer.accelerator)
     if count > 1 and found() is None:
@@ -73,14 +71,11 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
             tell_folder(folder)
             results = finished_results(folder) if cfg.resume is not False else None
         results = ranks.first(results)
+        if results is not None and ranks.is_writer:
+            tell_shown(cfg, folder)
         if results is None:
-            try:
-                if isinstance(cfg.share, int):
-                    train_share(cfg, folder, stream, ranks)
-                with held(folder, cfg) if ranks.is_writer else nullcontext() as progress:
-                    results = train(cfg, folder, stream, command, ranks, progress)
-            except RoundOver:
-                return None
+            with suppress(RoundOver):
+                results = made(cfg, folder, stream, command, ranks)
         if results is None or not ranks.is_writer:
             return None
         if cfg.chosen is not None:
@@ -93,6 +88,26 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     if mean is None:
         refuse_to_choose(NO_VALIDATION)
     return mean
+
+
+def made(
+    cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str], ranks: Ranks
+) -> Results | None:
+    """Make the run, or the part of it that is this job's. Rank 0 alone holds its folder."""
+    of_a_round = isinstance(cfg.share, int)
+    if of_a_round:
+        train_share(cfg, folder, stream, ranks)
+    with ExitStack() as holding:
+        progress = None
+        if ranks.is_writer:
+            try:
+                progress = holding.enter_context(held(folder, cfg))
+            except InUse:
+                if not of_a_round:
+                    raise
+        if ranks.first(progress is None):
+            raise RoundOver  # another job of the round goes on
+        return train(cfg, folder, stream, command, ranks, progress)
 
 
 @contextmanager
@@ -144,6 +159,8 @@ def train(
             progress.say(learned, len(stream))
 
     say(learned)
+    if tells:
+        tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.passes, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
@@ -158,7 +175,7 @@ def train(
         notify("on_probe", copied, task, step, row)
         return row
 
-    where = cfg.logger if tells else OmegaConf.create({"_target_": None})
+    where = cfg.logger if tells else OmegaConf.create({})
     with opened_loggers(where, folder, cfg) as loggers:
         rounds = None if cfg.share is None else Rounds(cfg.share)
         phases = Phases(data, store, settings, loggers, callbacks, probe, ranks, rounds)
@@ -172,7 +189,7 @@ def train(
             work, seconds = phases.collect_work(), perf_counter() - began
             record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
             for logger in loggers:
-                logger.log_metrics(curves_of(record), step=phases.step)
+                logger.log_metrics({"learned": learned, **tests_of(record)}, step=phases.step)
             notify("on_evaluated", learner, learned, record.first)
             return record
 
@@ -180,6 +197,7 @@ def train(
             if store.load(row_key(learned), RowRecord) is None:
                 store.save(row_key(learned), measured(learned))
                 say(learned)
+                tell_boundary(loggers)
                 if learned < len(stream):  # the last predictors are also tested on validation data
                     store.drop("work")
 
@@ -218,4 +236,7 @@ def train(
             store.drop("work")
         finally:
             notify("on_stream_end")
-    return write_results(store) if ranks.is_writer else None
+        results = write_results(store) if ranks.is_writer else None
+        if results is not None and cfg.figures:
+            draw(results, folder)
+    return results

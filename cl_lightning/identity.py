@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import platform
+import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -168,8 +169,20 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(terse=True),
         "processor": platform.machine(),
+        "commit": commit(),
         **{package: installed(package) for package in packages},
     }
+
+
+def commit() -> str:
+    """The commit of this package's checkout; ``unknown`` where it is installed otherwise."""
+    root = Path(__file__).resolve().parents[1]
+    command = ["git", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.split("\n")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return said[1] if len(said) > 1 and Path(said[0]).resolve() == root else "unknown"
 
 
 def changed(then: Mapping[str, object], now: Mapping[str, str]) -> str | None:

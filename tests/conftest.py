@@ -11,6 +11,7 @@ from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
+os.environ["COLUMNS"] = "120"  # whatever the terminal: readline, which pytest imports, tells it to processes
 REAL_DATA = os.environ.get("CL_LIGHTNING_DATA", "")
 THREADS = int(os.environ.get("CL_LIGHTNING_TEST_THREADS", "1"))
 settings.register_profile("any machine", deadline=None)  # however busy it is
@@ -34,6 +35,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The user's cache stays untouched; test processes inherit the folder."""
     os.environ["CL_LIGHTNING_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     return os.environ["CL_LIGHTNING_CACHE"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def wandb_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What Weights & Biases keeps beside its runs stays out of the user's home."""
+    for kind in ("DATA", "CACHE", "CONFIG"):
+        os.environ[f"WANDB_{kind}_DIR"] = str(tmp_path_factory.mktemp(f"wandb_{kind.lower()}"))
 
 
 @pytest.fixture(scope="session")

@@ -31,10 +31,13 @@ from typing import Any
 
 import torch
 
+from cl_lightning import ranks
 from cl_lightning.cli.command import main as command
+from cl_lightning.experiment import run as run_config
 from cl_lightning.store.status import status_of
 from tests.commands import SMALL, but_what_may_differ, configure, folder_of, run
 from tests.dying import dying
+from tests.ranks import started
 
 SHORT = (
     "trainer.batch_size=16", "trainer.block=2", "trainer.checkpoint_minutes=0.0005", "backbone.dropout=0.2",
@@ -132,14 +135,20 @@ JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 VICTIMS = ("sweeper", "sweeper", *["sweeper beside its jobs", "job"] * bool(find_spec("joblib")))
 
 
-def soak_sweeps(kills: int, draw: random.Random, scratch: Path, victims: Sequence[str] = VICTIMS) -> int:
+def soak_sweeps(
+    kills: int,
+    draw: random.Random,
+    scratch: Path,
+    victims: Sequence[str] = VICTIMS,
+    sweep: Sequence[str] = SEARCH,
+) -> int:
     """Kill sweeps of one command so often; returns how many ended otherwise than the undisturbed one."""
     began, table, sweeps, different = time.monotonic(), Counter[str](), 0, 0
-    assert command([*SEARCH, f"outputs={scratch / 'whole'}"]) == 0
+    assert command([*sweep, f"outputs={scratch / 'whole'}"]) == 0
     duration, expected = time.monotonic() - began, what_is_left(scratch / "whole")
     while table.total() < kills:
         outputs, over = scratch / str(sweeps), False
-        arguments = [*SEARCH, f"outputs={outputs}"]
+        arguments = [*sweep, f"outputs={outputs}"]
         while table.total() < kills and not over:
             victim = draw.choice(victims)
             if victim == "sweeper":
@@ -150,7 +159,7 @@ def soak_sweeps(kills: int, draw: random.Random, scratch: Path, victims: Sequenc
         different += (command(arguments), what_is_left(outputs)) != (0, expected)
         sweeps += 1
     said = (
-        f"sweeps: {table.total()} kills ({dict(table)}) in {sweeps} sweeps of {duration:.1f} s, "
+        f"{scratch.name}: {table.total()} kills ({dict(table)}) in {sweeps} sweeps of {duration:.1f} s, "
         f"{different} ended otherwise"
     )
     print(said, file=sys.__stdout__, flush=True)
@@ -202,10 +211,49 @@ def what_is_left(outputs: Path) -> dict[str, Any]:
     return left
 
 
+ROUNDS = (
+    "hydra/sweeper=cl_task_level", *SMALL, *SHORT, "learner=mntdp_d", "backbone.dropout=0.0",
+    "trainer.candidates_at_once=5",
+)  # fmt: skip
+
+
+def soak_devices(kills: int, draw: random.Random, scratch: Path) -> int:
+    """Kill ranks of runs on two or three devices so often, or ask them to end; returns how many runs ended
+    otherwise than that of one process."""
+    ranks.SILENT = 3.0
+    began, table, runs, different = time.monotonic(), Counter[str](), 0, 0
+    expected = but_what_may_differ(run(scratch / "whole", *SHORT))
+    duration = time.monotonic() - began
+    while table.total() < kills:
+        cfg, over = configure(f"outputs={scratch / str(runs)}", *SMALL, *SHORT), False
+        while table.total() < kills and not over:
+            count, how = draw.choice((2, 2, 3)), draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
+            with started(count, lambda rank: run_config(cfg, [])) as processes:  # noqa: B023
+                processes[0].join(draw.uniform(0.05, duration))
+                victim = draw.randrange(count)
+                over = all(process.exitcode == 0 for process in processes)
+                os.kill(processes[victim].pid or 0, how) if processes[victim].is_alive() else None
+                for process in processes:
+                    process.join(60)
+                    assert process.exitcode is not None, "a rank did not end within a minute"
+            table[f"{how.name} at rank {victim}"] += not over
+        found = run(scratch / str(runs), *SHORT)
+        different += but_what_may_differ(found) != expected
+        runs += 1
+    said = (
+        f"devices: {table.total()} kills ({dict(table)}) in {runs} runs of {duration:.1f} s, {different} "
+        "ended otherwise"
+    )
+    print(said, file=sys.__stdout__, flush=True)
+    return different
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="of runs")
     parser.add_argument("--sweeps", type=int, default=20, help="kills of sweeps")
+    parser.add_argument("--rounds", type=int, default=20, help="kills of sweeps in rounds")
+    parser.add_argument("--devices", type=int, default=20, help="kills of runs on several devices")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -216,8 +264,15 @@ def main() -> int:
         before = folder_of(configure(f"outputs={Path(scratch) / 'before'}", *SMALL, *SHORT))
         for name, overrides in COMMANDS.items():
             own = (*overrides, f"run={before}") if name == "branch" else overrides
+            if not options.kills:
+                break
             different += soak(name, options.kills // len(COMMANDS), draw, Path(scratch) / name, own)
-        different += soak_sweeps(options.sweeps, draw, Path(scratch) / "sweeps")
+        if options.sweeps:
+            different += soak_sweeps(options.sweeps, draw, Path(scratch) / "sweeps")
+        if options.rounds:
+            different += soak_sweeps(options.rounds, draw, Path(scratch) / "rounds", sweep=ROUNDS)
+        if options.devices:
+            different += soak_devices(options.devices, draw, Path(scratch) / "devices")
     return 1 if different else 0
 
 

@@ -45,11 +45,16 @@ def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_pa
     assert results["metrics"]["average_accuracy"] > 0.4
     assert "average accuracy" in result.stdout
     assert str(tmp_path) in result.stdout
-    assert all(" of 5 tasks learned, " in line for line in result.stderr.splitlines()), result.stderr
+    first, *lines = result.stderr.splitlines()
+    assert first in result.stdout, "the stream and its rules are said first, and again above the results"
+    assert all(" of 5 tasks learned, " in line for line in lines), result.stderr
     for text in (docs.README.read_text(), docs.page("quickstart")):
-        assert words(docs.blocks(text, "text")[0]) <= words(result.stdout), "the picture is of another output"
+        (picture,) = (block for block in docs.blocks(text, "text") if "Metrics" in block)
+        assert words(picture) <= words(result.stdout), "the picture is of another output"
+    assert docs.blocks(docs.page("quickstart"), "text")[0].strip() == first
     again = command(f"outputs={tmp_path}")
     assert again.stdout == result.stdout
+    assert again.stderr == "Finished before: it is only shown. resume=false starts afresh.\n"
 
 
 def words(text: str) -> set[str]:

@@ -44,6 +44,11 @@ def test_every_key_has_a_comment(path: Path) -> None:
     assert not bare
 
 
+def test_comments_end_before_column_110_where_values_leave_room_for_them() -> None:
+    long = [line for path in FILES for line in path.read_text().splitlines() if len(line) > 110]
+    assert not [line for line in long if "#" in line and len(line.rpartition("  #")[0]) <= 92]
+
+
 @pytest.mark.parametrize(
     "path",
     [p for p in FILES if p.parent != Path(conf_dir())],

@@ -59,6 +59,7 @@ class Choice:
             cfg = configure("data=real").data.sources[self.path.stem]
         else:
             cfg = OmegaConf.select(configure(f"{self.group}={self.path.stem}"), self.group.replace("/", "."))
+            cfg = cfg.get(self.path.stem, cfg) if self.group == "logger" else cfg
         return OmegaConf.to_container(cfg, resolve=True)
 
     @property
@@ -78,9 +79,10 @@ class Choice:
         return found
 
     def own(self) -> Iterator[tuple[str, str]]:
-        """The keys that stand in the file itself, and their comments."""
-        for line in self.path.read_text().splitlines():
-            if (found := re.match(r"(\w+): .*?# (.*)", line)) and found[1] in self.parameters:
+        """The keys that stand in the file itself, and their comments, which may go over several lines."""
+        for line in re.sub(r"\n +# ", " ", self.path.read_text()).splitlines():
+            inside = "  " if self.group == "logger" else ""  # each logger has a key of its own
+            if (found := re.match(rf"{inside}(\w+): .*?# (.*)", line)) and found[1] in self.parameters:
                 yield found[1], found[2]
 
 
@@ -119,7 +121,9 @@ def default_files() -> list[Path]:
     """Those that name their class or function themselves; others are variants. A source is no default of
     anything."""
     return [
-        p for p in FILES if re.search("^_target_: [^n]", p.read_text(), re.M) and p.parent.name != "sources"
+        p
+        for p in FILES
+        if re.search("^_target_: [^n]|^(csv|wandb):", p.read_text(), re.M) and p.parent.name != "sources"
     ] + [CONF / "stream/show/plain.yaml"]
 
 

@@ -213,8 +213,8 @@ def test_a_phase_with_a_score_of_its_own_is_told_as_a_score_and_not_as_an_accura
     assert {s["hparams"]["lr"] for s in results["selected"]} == {0.001}, "the highest score wins"
     assert 0 <= returned <= 1
     curves = next(tmp_path.glob("*/*/*/logs.csv")).read_text()
-    assert "best_score,2.5" in curves
-    assert "best_val_accuracy" not in curves
+    assert "val/best_score,2.5" in curves
+    assert "val/best," not in curves
     assert "score" not in run(tmp_path)["selected"][0]
 
 

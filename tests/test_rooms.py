@@ -27,7 +27,7 @@ ORDER = [
     ["identity"],
     ["loggers", "report"],
     ["build", "starter"],
-    ["resume", "at_end"],
+    ["resume", "at_end", "opening"],
     ["experiment"],
     ["notebook"],
     ["cli", "__main__", "data/__main__", "report/__main__"],

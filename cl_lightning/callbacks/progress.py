@@ -9,6 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
 from cl_lightning.callbacks.base import StreamCallback
 from cl_lightning.data.task import Task
@@ -17,7 +18,7 @@ BEGUN = 0.02  # the part of a task that must be trained before the time left is 
 
 
 class ProgressDisplay(StreamCallback):
-    """Stream, task, candidates alive, best validation accuracy, time left."""
+    """Task, time left, phase, candidates alive, best validation accuracy. Tasks are counted from 0."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
@@ -28,38 +29,43 @@ class ProgressDisplay(StreamCallback):
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
         self.tasks, self.first, self.task, self.began = tasks, learned, learned, monotonic()
         if self.console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[state]}"),
-            )
+            state = Column(no_wrap=True, overflow="ellipsis")  # what is last in it may be missed
+            bar = BarColumn(bar_width=10, table_column=Column(width=10))
+            columns = (bar, TextColumn("{task.fields[state]}", table_column=state))
             self.line = Progress(*columns, console=self.console, transient=True, refresh_per_second=4)
             self.bar = self.line.add_task(name, total=tasks, completed=learned, state="preparing")
             self.line.start()
 
     def on_task_start(self, learner: Any, task: Task) -> None:
         self.task = task.index
-        self.show(0.0, f"task {task.index}, of {self.tasks}")
+        self.show(0.0, self.place(task.index))
 
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
         run = learner.phase_run
         if self.line is None or run is None:
             return
-        best, steps, measure = (
-            run.best_accuracy,
-            run.blocks.steps,
-            "val" if run.phase.score is None else "score",
-        )
+        best = "-" if run.best_accuracy is None else f"{run.best_accuracy:.3f}"
+        measure = "val" if run.phase.score is None else "score"
         self.show(
-            run.step / max(steps, 1),
-            f"task {self.task}, of {self.tasks}  step {run.step}/{steps}  alive "
-            f"{len(run.active)}/{len(run.candidates)}  "
-            f"best {measure} {'-' if best is None else f'{best:.3f}'}",
+            run.step / max(run.blocks.steps, 1),
+            self.place(run.task.index),
+            f"{run.phase.name}: {len(run.active)} of {len(run.candidates)} alive, best {measure} {best}",
         )
+
+    def place(self, task: int) -> str:
+        """
+        >>> display = ProgressDisplay()
+        >>> display.tasks = 5
+        >>> display.place(3)
+        'task 3 of 0..4'
+        """
+        if self.task == self.tasks:
+            return f"reference on task {task}"
+        return f"task {task} of 0..{self.tasks - 1}" if self.tasks > 1 else f"task {task}"
 
     def on_evaluated(self, learner: Any, learned: int, accuracies: list[float | None]) -> None:
         self.task = learned
-        self.show(0.0, f"tested after {learned} of {self.tasks} tasks")
+        self.show(0.0, f"{learned} of {self.tasks} tasks learned and tested")
         if self.line is None and learned > self.first:
             known = [accuracy for accuracy in accuracies[:learned] if accuracy is not None]
             mean = f", mean test accuracy on them {sum(known) / len(known):.3f}" if known else ""
@@ -73,15 +79,16 @@ class ProgressDisplay(StreamCallback):
             self.line.stop()
             self.line = None
 
-    def show(self, of_task: float, state: str) -> None:
+    def show(self, of_task: float, place: str, state: str = "") -> None:
         if self.line is not None:
             done = self.task + of_task
-            self.line.update(self.bar, completed=done, state=f"{state}  {self.left(done)}")
+            parts = [place, self.left(done), state]
+            self.line.update(self.bar, completed=done, state=", ".join(filter(None, parts)))
 
     def left(self, done: float) -> str:
         """The time left if every task lasts as long as those of this start did so far; early stopping makes
         it an upper bound."""
-        if done - self.first < BEGUN:
+        if done - self.first < BEGUN or done >= self.tasks:
             return ""
         return f"{clock((monotonic() - self.began) * (self.tasks - done) / (done - self.first))} left"
 

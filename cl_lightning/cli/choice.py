@@ -16,11 +16,11 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
-from rich.table import Table
 
 from cl_lightning.cli.sweeps import Job, different, is_for, read_sweep, winning
 from cl_lightning.conf_dir import LOOKS
 from cl_lightning.identity import learner_name
+from cl_lightning.report.layout import Column, new_console, tables, titled
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.tables import metric_table, metrics_in
 from cl_lightning.selection.stream_level import Choice, Scored
@@ -115,36 +115,36 @@ def write_best(
     return path
 
 
-def show_choices(jobs: Sequence[Job], scored: Sequence[Scored], choices: Sequence[Choice]) -> None:
+def show_choices(
+    jobs: Sequence[Job],
+    scored: Sequence[Scored],
+    choices: Sequence[Choice],
+    console: Console | None = None,
+) -> None:
     """Every point with its score; of the winners alone what they came to on test data."""
-    table = Table(
-        title="Mean validation accuracy over all tasks at the end of the stream", title_justify="left"
-    )
-    table.add_column("run")
-    table.add_column("validation", justify="right")
-    table.add_column("")
+    rows = []
     names = [job.overrides for job in jobs]
     for job, each in zip(jobs, scored):
         won = any(is_for(choice, each) and choice.number == each.number for choice in choices)
         score = "-" if each.score is None else f"{each.score:.4f}"
-        table.add_row(
-            " ".join(different(job.overrides, names) or job.overrides), score, "chosen" if won else ""
-        )
-    console = Console(width=None if Console().is_terminal else 160)
-    console.print(table)
+        rows.append([" ".join(different(job.overrides, names) or job.overrides), score, "yes" if won else ""])
+    console = console or new_console()
+    columns = [Column("run", text=True), Column("validation"), Column("chosen", text=True)]
+    title = "Mean validation accuracy over all tasks at the end of the stream"
+    console.print(*titled(title, *tables(columns, rows, console.width)), sep="\n")
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}  # results of the winners, by what else was swept
     for choice in choices:
         for job in winning(choice, jobs, scored):
             results = json.loads((folder_of(job) / "results.json").read_text())
             found.setdefault(choice.others, []).append(results)
             name = " ".join(different(job.overrides, names) or job.overrides)
-            console.print(f"Chosen: {name}", highlight=False)
+            console.print(f"Chosen: {name}", highlight=False, markup=False, soft_wrap=True)
             console.print(metric_table(metrics_in(results)))
             console.print(f"Results: {folder_of(job) / 'results.json'}", highlight=False, soft_wrap=True)
     for others, runs in found.items():
         if len(runs) > 1:
             own = " ".join(different(others, list(found))) + ": " if len(found) > 1 else ""
-            console.print(f"{own}{mean_of(runs)}", highlight=False)
+            console.print(f"{own}{mean_of(runs)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def mean_of(runs: Sequence[dict[str, Any]]) -> str:

@@ -14,11 +14,13 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cl_lightning import termination
-from cl_lightning.cli.sentences import from_hydra, sentence
+from cl_lightning import __version__, termination
+from cl_lightning.cli.help import LISTINGS, help_page, listing
+from cl_lightning.cli.sentences import did_you_mean, from_hydra, sentence
 from cl_lightning.cli.sweeps import Job, failures, new_sweep, own_command
 from cl_lightning.conf_dir import conf_dir
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Refusal, UnknownKey
+from cl_lightning.report.layout import new_console
 from cl_lightning.selection.sweep import check_direction, in_a_sweep, tell_end, tell_failure
 
 
@@ -39,7 +41,11 @@ def run_config(cfg: DictConfig) -> float | None:
         termination.exit_if_requested()  # what was interrupted may fail in any way
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
-        message = sentence(from_hydra(error) if isinstance(error, OmegaConfBaseException) else error)
+        message = sentence(
+            from_hydra(error, [] if in_a_sweep() else sys.argv[1:])
+            if isinstance(error, OmegaConfBaseException | UnknownKey)
+            else error
+        )
         if in_a_sweep():
             tell_failure(message)
             raise Refusal(message) from None
@@ -55,10 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sorted(
         arguments, key=lambda argument: argument not in ("-m", "--multirun")
     )  # argparse wants it before all others
-    if {"--help", "-h"} & set(arguments):
-        from cl_lightning.cli.help import help_page
-
-        print(help_page(arguments))
+    if said := told(arguments):
+        print(said)
         return 0
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra tells of errors in its own words
     jobs = new_sweep()
@@ -73,6 +77,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for line in failures(jobs):
         print(line, file=sys.stderr)
     return code or 2 * any(job.failure for job in jobs)
+
+
+def told(arguments: Sequence[str]) -> str | None:
+    """What is asked for about the program itself, without Hydra: help, listings, version."""
+    width = new_console().width
+    if {"--help", "-h"} & set(arguments):
+        return help_page(arguments, width)
+    if "--version" in arguments:
+        return f"cl_lightning {__version__}"
+    if arguments and arguments[0] in LISTINGS:
+        return listing(arguments[0], arguments, width)
+    return None
 
 
 def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
@@ -92,15 +108,15 @@ def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
         termination.exit_if_requested()
         if with_traceback:
             traceback.print_exc()
-        print(
-            sentence(error if jobs else from_hydra(error)), file=sys.stderr
-        )  # no job: Hydra could not make a configuration
+        said = error if jobs else from_hydra(error, sys.argv[1:])  # no job: Hydra made no configuration
+        print(sentence(said), file=sys.stderr)
         return 2
     return 0
 
 
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Raise a sentence in place of argparse's page of usage."""
-    raise Refusal(
-        f"The command line cannot be read: {message}\nArguments are group=choice or key=value; see --help."
-    )
+    said = f"The command line cannot be read: {message}"
+    more = Refusal(f"{said}\nArguments are group=choice or key=value; see --help.")
+    _, _, wrong = message.partition("unrecognized arguments: ")
+    raise did_you_mean(f"{said}.", wrong.split()[0], sys.argv[1:], more) if wrong else more

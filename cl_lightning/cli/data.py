@@ -68,7 +68,7 @@ def configured(overrides: list[str]) -> DictConfig:
         cfg = compose_config(*overrides)
         check_config(cfg)
     except Exception as error:
-        raise from_hydra(error) from error
+        raise from_hydra(error, overrides) from error
     for name, source in cfg.data.sources.items():
         resolve_target(source, f"data.sources.{name}")
     return cfg
@@ -86,8 +86,7 @@ def source_of(cfg: DictConfig, name: str) -> Any:
 
 
 def list_sources(names: list[str], overrides: list[str], out: Path | None) -> int:
-    from rich.console import Console
-    from rich.table import Table
+    from cl_lightning.report.layout import Column, new_console, tables
 
     chosen = any(override.startswith("data=") for override in overrides)
     choices = (
@@ -99,17 +98,19 @@ def list_sources(names: list[str], overrides: list[str], out: Path | None) -> in
     for name in names:
         if not any(name in cfg.data.sources for cfg in configurations):
             source_of(configurations[0], name)  # says what there is
-    shown = Table(
-        "name", "classes", "train", "test", "shape", "cached", "licence", "from", "read from the Hub here"
-    )
+    numbers = ("classes", "train", "test", "shape")
+    heads = ("name", *numbers, "cached", "licence", "from", "read from the Hub here")
+    columns = [Column(head, text=head not in numbers) for head in heads]
+    console = new_console()
     for cfg in configurations:
+        rows = []
         for name in [name for name in names or cfg.data.sources if name in cfg.data.sources]:
             try:
-                shown.add_row(name, *row(name, source_of(cfg, name), cfg.cache))
+                rows.append([name, *row(name, source_of(cfg, name), cfg.cache)])
             except Refusal as refusal:
-                shown.add_row(name, "?", "?", "?", "?", "no", "", str(refusal).splitlines()[0])
-        shown.add_section()
-    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+                rows.append([name, "?", "?", "?", "?", "no", "", str(refusal).splitlines()[0], ""])
+        for table in tables(columns, rows, console.width):
+            console.print(table)
     return 0
 
 
@@ -209,18 +210,19 @@ def check(names: list[str], overrides: list[str], out: Path | None) -> int:
 
 def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
     """The stream of a run with these arguments; a small network is trained to say how alike its tasks are."""
-    from rich.console import Console
-    from rich.table import Table
-
     from cl_lightning.build import build_stream
     from cl_lightning.data.streams.resemblance import SURE, resemblance
+    from cl_lightning.report.layout import Column, new_console, tables
 
     stream = build_stream(configured(overrides))
-    shown = Table("task", "name", "source", "classes", "train", "val", "test")
+    heads = ("task", "name", "source", "classes", "train", "val", "test")
+    rows, console = [], new_console()
     for index, task in enumerate(stream.describe()):
         sizes = (str(task[key]) for key in ("n_train", "n_val", "n_test"))
-        shown.add_row(str(index), task["name"], task["source"], str(len(task["classes"])), *sizes)
-    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+        rows.append([str(index), task["name"], task["source"], str(len(task["classes"])), *sizes])
+    columns = [Column(head, text=head in ("name", "source")) for head in heads]
+    for table in tables(columns, rows, console.width):
+        console.print(table)
     alike = resemblance(stream)
     if alike is not None:
         print(

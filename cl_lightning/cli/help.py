@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill as wrap
 
 from cl_lightning.conf_dir import conf_dir
 
@@ -24,36 +26,83 @@ Usage: python -m cl_lightning [+experiment=NAME] [GROUP=CHOICE ...] [KEY=VALUE .
 """
 
 EXAMPLES = """Five commands to copy:
-  python -m cl_lightning                                     MNTDP-D on a short CTrL stream, in under a minute
-  python -m cl_lightning learner=joint stream=permuted       another learner, another stream
-  python -m cl_lightning +experiment=gem_permutations        a published setting: 20 tasks, each example once
-  python -m cl_lightning selection=task_level 'selection.grid.lr=[0.1,0.01,0.001]' trainer.max_epochs=5
-  python -m cl_lightning --multirun seed=0,1,2 learner=finetune,independent,joint
+  python -m cl_lightning
+      MNTDP-D on a short CTrL stream, in under a minute
+  python -m cl_lightning learner=joint stream=permuted
+      another learner, another stream
+  python -m cl_lightning +experiment=gem_permutations
+      a published setting: 20 tasks, each example once
+  python -m cl_lightning 'selection.grid.lr=[0.1,0.01]' trainer.max_epochs=5
+      a grid of your own, searched on each task
+  python -m cl_lightning --multirun seed=0,1,2 learner=finetune,joint
+      a sweep: six runs
 
 More:
-  --cfg job           print the configuration that a command makes, with all keys
-  --config-dir DIR    add a folder of your own configurations, laid out as these groups
-  --multirun, -m      run every combination of comma-separated values; those that fail are told at the end
-  trainer.lr=0.1      train with one rate, in the place of the default grid's; so with weight_decay
-  --hydra-help        Hydra's own options
-  resume=false        do not look for an earlier run of the same command"""
+  learners          list the learners; so do streams, experiments and backbones
+  --version         the version of this program
+  --cfg job         print the configuration that a command makes, with all keys
+  --config-dir DIR  add a folder of your own configurations, laid out as these
+                    groups
+  --multirun, -m    run every combination of comma-separated values; those that
+                    fail are told at the end
+  trainer.lr=0.1    train with one rate, in the place of the default grid's; so
+                    with weight_decay
+  --hydra-help      Hydra's own options
+  resume=false      do not look for an earlier run of the same command"""
 
 
-def help_page(arguments: list[str]) -> str:
-    folders = [Path(conf_dir()), *user_folders(arguments)]
+LISTINGS = {
+    "learners": "learner",
+    "streams": "stream",
+    "experiments": "experiment",
+    "backbones": "backbone",
+}
+
+
+def help_page(arguments: Sequence[str], width: int = 80) -> str:
+    folders = folders_of(arguments)
     lines = [INTRODUCTION, "Groups and their choices (* is the default):"]
-    defaults = default_choices(folders[0])
     for group in GROUPS:
-        lines.append(f"\n  {'+' if group == 'experiment' else ''}{group}=")
-        for file in sorted(
-            {f.stem: f for folder in folders for f in (folder / group).glob("*.yaml")}.items()
-        ):
-            name, path = file
-            lines.append(f"  {'*' if defaults.get(group) == name else ' '} {name:<20} {first_comment(path)}")
+        lines += [f"\n  {'+' if group == 'experiment' else ''}{group}=", *choice_lines(group, folders, width)]
     return "\n".join([*lines, "", EXAMPLES])
 
 
-def user_folders(arguments: list[str]) -> list[Path]:
+def listing(name: str, arguments: Sequence[str], width: int = 80) -> str:
+    """The choices of a group, as ``python -m cl_lightning learners`` prints them."""
+    group = LISTINGS[name]
+    folders, plus = folders_of(arguments), "+" * (group == "experiment")
+    star = " (* is the default)" * (group in default_choices(folders[0]))
+    said = f"The {name}{star}: python -m cl_lightning {plus}{group}=NAME"
+    return "\n".join([said, *choice_lines(group, folders, width)])
+
+
+def choice_lines(group: str, folders: Sequence[Path], width: int) -> list[str]:
+    """A line a choice: its name, and the first comment of its file."""
+    files, default = choices_of(group, folders), default_choices(folders[0]).get(group)
+    names = max(map(len, files), default=0)
+    return [
+        wrap(
+            f"  {'*' if default == name else ' '} {name:<{names}} {first_comment(path)}",
+            width=width,
+            subsequent_indent=" " * (names + 5),
+            break_on_hyphens=False,
+        )
+        for name, path in files.items()
+    ]
+
+
+def choices_of(group: str, folders: Sequence[Path]) -> dict[str, Path]:
+    """The files of a group by name; those of one's own take the place of others."""
+    found = {file.stem: file for folder in folders for file in (folder / group).glob("*.yaml")}
+    return dict(sorted(found.items()))
+
+
+def folders_of(arguments: Sequence[str]) -> list[Path]:
+    """Where configurations lie: the program's own folder, and those of the command line."""
+    return [Path(conf_dir()), *user_folders(arguments)]
+
+
+def user_folders(arguments: Sequence[str]) -> list[Path]:
     found = []
     for option, following in zip(arguments, [*arguments[1:], ""]):
         if option in ("--config-dir", "-cd"):

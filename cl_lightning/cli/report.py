@@ -13,11 +13,12 @@ from statistics import fmean
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from cl_lightning.cli.dashboard import report_panels, report_wandb
 from cl_lightning.errors import Refusal
-from cl_lightning.report.compare import Group, groups_in, in_order, markdown, runs_in, table
+from cl_lightning.report.compare import Group, groups_in, in_order, keys_of, markdown, runs_in, table
+from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
 from cl_lightning.report.results import write_unfinished
 from cl_lightning.report.schema import schema
@@ -27,7 +28,8 @@ from cl_lightning.store.status import status_of
 
 DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. "
-    "'status [folders]' instead tells how all runs fare."
+    "'status [folders]' instead tells how all runs fare, 'wandb folders' sends runs to Weights & Biases, and "
+    "'panels folders --out folder' draws the panels of docs/dashboard.md."
 )
 
 
@@ -55,6 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["status"]:
         return print_status([Path(folder) for folder in arguments[1:] or ["outputs"]])
+    if arguments[:1] == ["wandb"]:
+        return report_wandb(arguments[1:])
+    if arguments[:1] == ["panels"]:
+        return report_panels(arguments[1:])
     options = parser.parse_args(arguments)
     if options.schema:
         print(json.dumps(schema(options.schema), indent=1))
@@ -73,7 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def print_groups(
-    groups: Sequence[Group], more: Sequence[str] = (), as_markdown: bool = False, by_validation: bool = False
+    groups: Sequence[Group],
+    more: Sequence[str] = (),
+    as_markdown: bool = False,
+    by_validation: bool = False,
+    console: Console | None = None,
 ) -> None:
     """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best
     first."""
@@ -85,38 +95,39 @@ def print_groups(
     if as_markdown:
         print("\n\n".join([markdown(heads, rows), *below]))
         return
-    shown = Table()
-    for head in heads:
-        shown.add_column(head, no_wrap=True)
-    for row in rows:
-        shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 300).print(shown, *map(escape, below), sep="\n")
+    console = console or new_console()
+    keys = keys_of(groups)
+    columns = [Column(head, text=place < keys) for place, head in enumerate(heads)]
+    console.print(*tables(columns, rows, console.width, keys), *map(Text, below), sep="\n")
 
 
-def print_status(folders: Sequence[Path]) -> int:
+def print_status(folders: Sequence[Path], console: Console | None = None) -> int:
     """How every run below the folders fares, and its size on disk."""
-    runs = sorted(
-        {
-            path.parent
-            for top in folders
-            for name in ("status.json", "results.json")
-            for path in top.rglob(name)
-        }
-    )
-    sweeps = sorted({path.parent.parent for top in folders for path in top.rglob(f"{JOBS}/*.json")})
-    shown = Table()
-    for head in ("run", "state", "MB"):
-        shown.add_column(head, no_wrap=head != "state", justify="right" if head == "MB" else "left")
-    said = []
-    for folder in sweeps:
-        shown.add_row(escape(str(folder)), state_of_sweep(folder), megabytes(folder))
-    for folder in runs:
-        status = status_of(folder)
-        shown.add_row(escape(str(folder)), "done" if status is None else str(status), megabytes(folder))
-        if status is not None and status.said:
-            said.append(f"{folder}: {' '.join(status.said.splitlines())}")
-    Console(width=None if sys.stdout.isatty() else 300).print(shown, *map(escape, said), sep="\n")
+    console = console or new_console()
+    for top in folders:
+        rows, said = [], []
+        sweeps = sorted({path.parent.parent for path in top.rglob(f"{JOBS}/*.json")})
+        rows += [
+            [str(folder.relative_to(top)), state_of_sweep(folder), megabytes(folder)] for folder in sweeps
+        ]
+        for folder in runs_below(top):
+            status = status_of(folder)
+            state = "done" if status is None else str(status)
+            rows.append([str(folder.relative_to(top)), state, megabytes(folder)])
+            if status is not None and status.said:
+                said.append(f"{folder}: {' '.join(status.said.splitlines())}")
+        line = f"Runs in {top}" if rows else f"No run lies in {top}."
+        columns = [Column("run", text=True), Column("state", text=True), Column("MB")]
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(*tables(columns, rows, console.width), sep="\n")
+        for line in said:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def runs_below(top: Path) -> list[Path]:
+    """Folders of runs, which have said how they fare or are finished."""
+    return sorted({path.parent for name in ("status.json", "results.json") for path in top.rglob(name)})
 
 
 def megabytes(folder: Path) -> str:

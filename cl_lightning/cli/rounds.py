@@ -8,7 +8,7 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from cl_lightning.cli.sweeps import Job, held, show_runs, write_sweep
+from cl_lightning.cli.sweeps import Job, held, show_on_wandb, show_runs, write_sweep
 from cl_lightning.errors import Refusal
 
 
@@ -70,6 +70,7 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
         jobs[:] = [run.job for run in runs if run.job]
         write_sweep(sweeper, "task_level", arguments, [], [])
     show_runs(jobs)
+    show_on_wandb(sweeper)
     return returns
 
 

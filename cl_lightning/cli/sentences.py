@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
-from omegaconf import OmegaConf
+import re
+import shlex
+from collections.abc import Sequence
+
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf.errors import OmegaConfBaseException
 
-from cl_lightning.errors import DISK, Refusal, is_of_the_disk, nearest
+from cl_lightning.cli.help import LISTINGS
+from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_the_disk, nearest
 
 LINES = 5
 
@@ -34,27 +43,39 @@ def sentence(error: BaseException) -> str:
     return "\n".join(text.splitlines()[:LINES])
 
 
-def from_hydra(error: Exception) -> Exception:
-    """Hydra's errors in words that say what to do."""
-    from cl_lightning.config import compose_config, key_paths  # late: --help reads files alone
-
+def from_hydra(error: Exception, arguments: Sequence[str] = ()) -> Exception:
+    """Hydra's errors, and keys that nothing reads, in words that say what was meant by these arguments."""
     words = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, UnknownKey):
+        wrong = argument_of(error.path, arguments)
+        said = f"{error.path} is not a key here."
+        return did_you_mean(said, wrong, arguments, otherwise=error) if wrong else error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, choice = error.missing_cfg_file.rpartition("/")
-        return Refusal(f"{group or 'config'}={choice} is not there.{nearest(choice, error.options or [])}")
-    if isinstance(error, ConfigCompositionException) and words[0].startswith("Could not override"):
-        key, known = words[0].split("'")[1], key_paths(OmegaConf.to_container(compose_config()))
-        if key == "best":
+        return missing_choice(error, arguments)
+    if isinstance(error, ConfigCompositionException) and (named := named_by_hydra(words[0])):
+        if named == "best":
             return Refusal(
-                f"{key} is a choice of a sweep that chose: --config-dir <folder of the sweep> +best=..."
+                f"{named} is a choice of a sweep that chose: --config-dir <folder of the sweep> +best=..."
             )
-        if key in known:
-            return Refusal(
-                f"{key} has no such key inside. Add it with a plus, as in +stream.held_out.mnist=10."
-            )
+        wrong = argument_of(named, arguments) or named
+        said = f"{named} is not a key here."
+        more = Refusal(
+            f"{wrong} is not there.{listed_by(named)}"
+            if listed_by(named)
+            else f"{said} --cfg job shows all keys; a new one is added with a plus: +{named}=..."
+        )
+        return did_you_mean(said, wrong, arguments, otherwise=more)
+    if isinstance(error, OverrideParseException) and error.override in arguments:
+        said = f"{error.override!r} cannot be read: arguments are group=choice or key=value; see --help."
+        return did_you_mean(said, error.override, arguments, otherwise=Refusal(f"{said}\n{words[0]}"))
+    if (
+        words[0].startswith("Ambiguous value for argument")
+        and (several := words[0].split("'")[1]) in arguments
+    ):
+        command = shlex.join(["--multirun", *arguments])
         return Refusal(
-            f"{key} is not a key.{nearest(key, known)}\nSee them all with --cfg job; a new one is added "
-            f"with +{key}=..."
+            f"{several} names several values: that is a sweep, and this is a single run. Did you mean "
+            f"--multirun?\n  python -m cl_lightning {command}"
         )
     if isinstance(
         error,
@@ -65,3 +86,57 @@ def from_hydra(error: Exception) -> Exception:
             "Arguments are group=choice or key=value; see --help."
         )
     return error
+
+
+def missing_choice(error: MissingConfigException, arguments: Sequence[str]) -> Refusal:
+    group, _, choice = str(error.missing_cfg_file).rpartition("/")
+    said = f"{group or 'config'}={choice} is not there."
+    choices = nearest(choice, error.options or [])
+    more = Refusal(f"{said}{listed_by(group) or choices}")
+    wrong = argument_of(group, arguments)
+    return did_you_mean(said, wrong, arguments, more, choice) if wrong else Refusal(f"{said}{choices}")
+
+
+def listed_by(group: str) -> str:
+    """Which command lists the choices of a group, where one does."""
+    return next(
+        (f" python -m cl_lightning {name} lists what is." for name, of in LISTINGS.items() if of == group), ""
+    )
+
+
+def named_by_hydra(words: str) -> str | None:
+    """The name that Hydra's sentence is about.
+
+    >>> named_by_hydra("Could not override 'lr'."), named_by_hydra("Multiple values for learner. To override")
+    ('lr', 'learner')
+    """
+    found = re.match(
+        r"Could not override '(.+?)'|Could not delete .*? '(.+?)'|Multiple values for (\S+)\.", words
+    )
+    return next(filter(None, found.groups())) if found else None
+
+
+def argument_of(name: str, arguments: Sequence[str]) -> str | None:
+    """The argument that is about a key or group."""
+    return next((a for a in arguments if a.lstrip("+~").partition("=")[0].partition("@")[0] == name), None)
+
+
+def did_you_mean(
+    said: str, wrong: str, arguments: Sequence[str], otherwise: Refusal, choice: str | None = None
+) -> Refusal:
+    """The one thing that was meant, and the whole command with it. ``choice``: the wrong one of several that
+    a sweep goes through."""
+    from cl_lightning.cli.names import meant  # late: --help reads files alone
+
+    key, _, value = wrong.partition("=")
+    single = f"{key}={choice}" if choice else wrong
+    right = meant(single, [argument for argument in arguments if argument != wrong])
+    if not right:
+        return otherwise
+    several = value.split(",")
+    if choice in several and len(several) > 1:
+        named, _, instead = right[-1].partition("=")
+        right = [*right[:-1], f"{named}={','.join(instead if v == choice else v for v in several)}"]
+    whole = [part for argument in arguments for part in (right if argument == wrong else [argument])]
+    command = f"\n  python -m cl_lightning {shlex.join(whole)}" if wrong in arguments else ""
+    return Refusal(f"{said} Did you mean {' '.join(right)}?{command}")

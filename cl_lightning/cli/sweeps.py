@@ -248,6 +248,7 @@ def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], 
         returns = sweep(arguments)
         write_sweep(sweeper, "grid", arguments, [], [])
     show_runs(_jobs)
+    show_on_wandb(sweeper)
     return returns
 
 
@@ -289,6 +290,7 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
         choices = choose(found, over_seeds)
         leave(sweeper, arguments, found, choices, over_seeds)
     show_choices(_jobs, found, choices)
+    show_on_wandb(sweeper)
     return returns
 
 
@@ -421,6 +423,18 @@ def show_runs(jobs: Sequence[Job]) -> None:
     folders = [Path(job.folder) for job in jobs if job.folder and not job.failure]
     if folders:
         print_groups(groups_in(folders))
+
+
+def show_on_wandb(sweeper: Any) -> None:
+    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table."""
+    from cl_lightning.cli.dashboard import send
+    from cl_lightning.loggers.wandb_run import options_in
+
+    if jobs := sweeper.launcher.jobs:
+        cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, jobs[0].overrides)
+        loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
+        if options := options_in(loggers):
+            send(sweeper.launcher.folder, options)
 
 
 def own_command() -> list[str]:

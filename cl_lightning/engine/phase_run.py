@@ -3,6 +3,8 @@ phase holds."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,6 +123,19 @@ class PhaseRun:
     def log(self, learner: Learner, metrics: dict[str, Any]) -> None:
         for logger in learner.loggers:
             logger.log_metrics({"task": self.task.index, **metrics}, step=self.first_step + self.step)
+
+    def log_losses(self, learner: Learner, losses: Mapping[int, float]) -> None:
+        """The loss of the candidate that leads by validation data among those that train; and the loss of
+        each, for loggers that have a place for names of candidates."""
+        if not losses:
+            return
+        known = {i: accuracy for i in losses if (accuracy := self.standings[i].accuracy) is not None}
+        leader = max(losses, key=lambda i: known.get(i, -math.inf))
+        self.log(learner, {"train/loss": losses[leader]})
+        named = {self.candidates[i].name: loss for i, loss in losses.items()}
+        for logger in learner.loggers:
+            if log_candidates := getattr(logger, "log_candidates", None):
+                log_candidates(named, self.first_step + self.step)
 
     def state(self) -> dict:
         """All that is not weights, optimizer or learner, as it is between two blocks."""

@@ -48,8 +48,8 @@ def score(learner: Learner, run: PhaseRun) -> None:
                 run.standings[i] = Standing(accuracy, run.step, run.step, weights, kept_moments(run, i))
             elif run.step - standing.step >= patience:
                 stop(run, i)
-        best = "best_val_accuracy" if run.phase.score is None else "best_score"
-        run.log(learner, {"alive": len(run.active), best: run.best_accuracy})
+        best = "val/best" if run.phase.score is None else "val/best_score"
+        run.log(learner, {"val/alive": len(run.active), best: run.best_accuracy})
 
 
 @torch.no_grad()

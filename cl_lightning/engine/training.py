@@ -88,21 +88,18 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
     if run.stack is not None and run.stack.agreed.get(batch.x.shape):
         log_p = run.stack.learn_from(batch.x, batch.y, masked)
         if logs:
-            run.log(
-                learner,
-                {
-                    f"loss/{run.candidates[i].name}": nll_loss(log_p[k], batch.y).item()
-                    for k, i in enumerate(living)
-                },
-            )
+            run.log_losses(learner, {i: nll_loss(log_p[k], batch.y).item() for k, i in enumerate(living)})
         return
+    losses = {}
     for i in living:
         loss = call(learner, run, batch.key, "loss", run.candidates[i], batch)
         if loss.requires_grad:
             loss.backward()
         if logs:
-            run.log(learner, {f"loss/{run.candidates[i].name}": loss.item()})
+            losses[i] = loss.item()
         run.meter.note(i)
+    if logs:
+        run.log_losses(learner, losses)
     if run.stacks and (run.stack is None or batch.x.shape not in run.stack.agreed):
         run.stack = run.stack or Stack([run.candidates[i] for i in living])
         with uncounted():

@@ -239,15 +239,16 @@ def constant_update(lessons: Sequence[Lesson]) -> Finding:
     if lent := past_lent(lessons):
         return verdict(rule, False, f"{lent}: all data must be kept for it")
     first, last = lessons[1].held, lessons[-1].held
-    bytes_grow = f"it holds {first:,} bytes after the second task, {last:,} after the last"
+    end = len(lessons) - 1  # tasks are counted from 0
+    bytes_grow = f"it holds {first:,} bytes after task 1, {last:,} after task {end}"
     if last > 1.01 * first:
         return verdict(rule, False, bytes_grow)
+    counted = [task for task in range(1, end + 1) if lessons[task].step_cost is not None]
     costs = [lesson.step_cost for lesson in lessons[1:] if lesson.step_cost is not None]
     if not costs:
         return verdict(rule, None, f"{bytes_grow}; what mini-batches cost was not counted")
-    which = "second" if len(costs) > 1 else "last"
-    steps = f"a training example costs {costs[0]:.3g} operations in the {which} task"
-    steps += f", {costs[-1]:.3g} in the last" if len(costs) > 1 else ""
+    steps = f"a training example costs {costs[0]:.3g} operations in task {counted[0]}"
+    steps += f", {costs[-1]:.3g} in task {counted[-1]}" if len(costs) > 1 else ""
     return verdict(rule, costs[-1] <= GROWTH * costs[0], f"{bytes_grow}; {steps}")
 
 

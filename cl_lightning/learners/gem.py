@@ -56,7 +56,7 @@ class GEM(Learner):
             return
         G, g = self.memory_gradients(c, batch), self.rows[-1]
         # Products of all rows, g's the last: GG' and Gg in one pass over them.
-        gram = (self.rows @ self.rows.T).double().cpu().numpy()
+        gram = (self.rows @ self.rows.T).cpu().double().numpy()  # MPS has no float64
         P, q = gram[:-1, :-1] + self.ridge * np.eye(len(G)), gram[:-1, -1]
         if (q >= 0).all():
             return

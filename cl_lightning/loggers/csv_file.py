@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cl_lightning.loggers.base import RunLogger
+from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.store.whole import write_whole
 
 
@@ -16,7 +17,7 @@ class CSVLogger(RunLogger):
     again, because it trains it again, stands there once: it is the same. (Lightning's own logger starts a new
     file each time.)"""
 
-    def __init__(self, folder: Path, run: dict) -> None:
+    def __init__(self, folder: Path) -> None:
         path = folder / "logs.csv"
         text = path.read_text(errors="replace") if path.is_file() else ""
         whole, _, torn = text.rpartition("\n")
@@ -25,6 +26,9 @@ class CSVLogger(RunLogger):
                 building.write_text(f"{whole or 'step,name,value'}\n")
         self.known = set(whole.splitlines())
         self.file = path.open("a")
+
+    def log_candidates(self, losses: Mapping[str, float], step: int) -> None:
+        self.log_metrics({f"loss/{name}": loss for name, loss in losses.items()}, step)
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         for line in (csv_line(step, name, value) for name, value in metrics.items()):
@@ -35,6 +39,9 @@ class CSVLogger(RunLogger):
 
     def save(self) -> None:
         """Nothing waits to be written."""
+
+    def close(self, status: Status) -> None:
+        self.file.close()
 
 
 def csv_line(*values: object) -> str:

@@ -1,14 +1,30 @@
-"""A run of Weights & Biases."""
+"""A run on Weights & Biases: a projection of its records, while it goes on and later."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pytorch_lightning.loggers import Logger, WandbLogger
-
 from cl_lightning.checking import Positive, Text
+from cl_lightning.loggers.base import RunLogger, Status
+from cl_lightning.loggers.wandb_service import Account, Identity, Service
+from cl_lightning.report.compare import paper_of
+from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
+from cl_lightning.selection.sweep import in_a_sweep
+from cl_lightning.store.records import StartRecord
+
+UPLOADED = ("results.json", "config.yaml")
+
+
+def options_in(loggers: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The keys of the logger in a configuration that is W&B's; None where there is none."""
+    for node in loggers.values():
+        if isinstance(node, Mapping) and str(node.get("_target_")).endswith(".open_wandb"):
+            return {key: value for key, value in node.items() if key != "_target_"}
+    return None
 
 
 def open_wandb(
@@ -19,35 +35,154 @@ def open_wandb(
     mode: Literal["online", "offline"],
     tags: list[Text],
     timeout: Positive,
+    checkpoints: bool,
     say: Callable[[str], None] = print,
-) -> Logger:
-    """A W&B run: online with credentials and network, else offline with one line that says so. Never asks,
-    never waits long."""
+) -> RunLogger:
+    """A W&B run with all that the run's records say already, which hears of what is recorded next. A run that
+    is made by many jobs, round after round, is sent when it is finished."""
+    what = (folder, Account(project, entity, mode, timeout), tags, checkpoints)
+    job_type: Literal["run", "point"] = "point" if in_a_sweep() else "run"
+    if run["share"] is not None:
+        return SentAtTheEnd(partial(send_run, *what, job_type, say))
+    return WandbRun(*what, job_type, say)
+
+
+def send_run(
+    folder: Path,
+    account: Account,
+    tags: Sequence[str] = (),
+    checkpoints: bool = False,
+    job_type: Literal["run", "point"] = "run",
+    say: Callable[[str], None] = print,
+) -> bool:
+    """Send a run from its records: a finished one, or one that was killed. Returns whether W&B took it."""
+    run = WandbRun(folder, account, tags, checkpoints, job_type, say)
+    run.close("success" if run.projection.results()["finished"] else "failed")
+    return not run.service.failed
+
+
+class SentAtTheEnd(RunLogger):
+    """What sends a run when it is finished."""
+
+    def __init__(self, send: Callable[[], object]) -> None:
+        self.send = send
+
+    def log_metrics(self, *_: Any, **__: Any) -> None: ...
+
+    def close(self, status: Status) -> None:
+        if status == "success":
+            self.send()
+
+
+class WandbRun(RunLogger):
+    """A W&B run. Curves inside tasks come while it trains where W&B is online, else at a task's boundary."""
+
+    def __init__(
+        self,
+        folder: Path,
+        account: Account,
+        tags: Sequence[str],
+        checkpoints: bool,
+        job_type: Literal["run", "point"],
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.checkpoints = checkpoints
+        self.projection = Projection(folder)
+        identity = identity_of(self.projection, tags, job_type)
+        if checkpoints:  # files of any size
+            account = replace(account, at_end=60 * account.at_end)
+        self.service = Service(folder, account, identity, say)
+        self.boundary()
+        self.service.supersede()
+
+    @property
+    def experiment(self) -> Any:
+        """W&B's own object, as Lightning's loggers have theirs; None where it could not be opened."""
+        return self.service.run
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        curves = self.projection.curves
+        if self.service.online and step is not None and (point := curves.live(metrics, step)):
+            self.service.send(point)
+
+    def boundary(self) -> None:
+        for point in self.projection.news() if self.service.alive else ():
+            self.service.send(point)
+
+    def close(self, status: Status) -> None:
+        self.boundary()
+        if self.service.alive:
+            self.end()
+        self.service.finish(status == "success")
+
+    def end(self) -> None:
+        """What the run came to: the matrix; of a finished run also summary, figures, card, files. Tables and
+        files come here alone, and last: W&B asks the server about each while the program waits."""
+        folder, results = self.projection.folder, self.projection.results()
+        rows = [row.first for row in self.projection.rows]
+        learned = max(len(rows) - 1, 0)
+        if results["finished"]:
+            self.service.guarded(lambda run: run.summary.update(summary_of(results)))
+            self.service.guarded(lambda run: log_figures(run, folder, learned))
+        if learned:
+            self.service.send({"learned": learned, "matrix/table": table_of(rows)})
+        if results["finished"]:
+            self.service.send({"learned": learned, "card/table": card_of(results)})
+            self.service.guarded(lambda run: log_files(run, folder, self.checkpoints))
+
+
+def log_figures(run: Any, folder: Path, learned: int) -> None:
     import wandb
 
-    settings = wandb.Settings(silent=True, init_timeout=timeout)
-    options: dict[str, Any] = {
-        "project": project,
-        "entity": entity,
-        "dir": folder,
-        "id": f"{folder.parent.name}-{folder.name}",
-        "resume": "allow",
-        "name": f"{run['name']}/{folder.parent.name}/s{run['seed']}",
-        "group": f"{run['name']}/{folder.name.rpartition('-')[0]}",
-        "tags": tags,
-        "config": run,
-        "settings": settings,
+    drawn = sorted((folder / "figures").glob("*.png"))
+    if drawn:
+        run.log({"learned": learned, **{f"figures/{path.stem}": wandb.Image(str(path)) for path in drawn}})
+
+
+def log_files(run: Any, folder: Path, checkpoints: bool) -> None:
+    """The artifact ``results``, under the run's id, too."""
+    import wandb
+
+    artifact = wandb.Artifact("results", type="results")
+    learners = sorted((folder / "tasks").glob("*.pt")) if checkpoints else []
+    files = [*(folder / name for name in UPLOADED), *sorted((folder / "figures").glob("*")), *learners]
+    for path in files:
+        if path.is_file():
+            artifact.add_file(str(path), name=path.relative_to(folder).as_posix())
+    run.log_artifact(artifact, aliases=["latest", run.id])
+
+
+# ---- identity ----------------------------------------------------------------------------------------------
+
+
+def identity_of(projection: Projection, tags: Sequence[str], job_type: Literal["run", "point"]) -> Identity:
+    """Name and id from experiment, learner, fingerprint, seed and a token of the folder: runs of other
+    experiments, and of other people, are other runs."""
+    start, token = projection.start, projection.store.run
+    kind = f"{start.name}/{start.learner}/{start.fingerprint}"
+    names = (start.name, start.learner, f"{start.fingerprint}-s{start.seed}", token[:8])
+    return Identity(names, kind, job_type, (*tags_of(start), *tags), config_of(start, token))
+
+
+def tags_of(start: StartRecord) -> list[str]:
+    """Learner, stream, protocol, paper."""
+    paper = paper_of(start.name)
+    single_pass = ["single_pass"] * (start.passes is not None)
+    return [start.learner, start.stream.name, start.stream.head, *single_pass, *([paper] if paper else [])]
+
+
+def config_of(start: StartRecord, token: str) -> dict[str, Any]:
+    """The configuration, and below ``run`` what made the run, with all fingerprints."""
+    about = {
+        "experiment": start.name,
+        "learner": start.learner,
+        "fingerprint": start.fingerprint,
+        "stream_fingerprint": start.stream.fingerprint,
+        "images": start.stream.images,
+        "folder": token,
+        "commit": start.environment.get("commit", "unknown"),
+        "version": start.version,
+        "environment": start.environment,
+        "command": start.command,
     }
-    if mode == "online":
-        reason = "no credentials"
-        try:
-            if wandb.login(prompt=False, timeout=int(timeout)):
-                return WandbLogger(experiment=wandb.init(mode="online", **options))
-        except wandb.errors.Error as error:
-            reason = type(error).__name__
-        say(
-            f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync "
-            f"{folder / 'wandb'}/offline-run-*"
-        )
-        mode = "offline"
-    return WandbLogger(experiment=wandb.init(mode=mode, **options), offline=mode == "offline")
+    return {**start.config, "run": about}

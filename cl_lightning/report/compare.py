@@ -270,6 +270,17 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def heads_of(varied: Sequence[str]) -> list[str]:
+    """A head for each setting: short, unless another column is called so.
+
+    >>> heads_of(["trainer.lr", "learner.k", "backbone.k", "data.seeds"])
+    ['lr', 'learner.k', 'backbone.k', 'data.seeds']
+    """
+    short = [head_of(key) for key in varied]
+    taken = [*short, "experiment", "learner", "seeds", *COLUMNS.values()]
+    return [key if taken.count(head) > 1 else head for key, head in zip(varied, short)]
+
+
 def head_of(key: str) -> str:
     """
     >>> head_of("trainer.lr"), head_of("stream.name"), head_of("backbone._target_")
@@ -321,6 +332,13 @@ def papers() -> list[dict[str, Any]]:
 
 
 @cache
+def paper_of(experiment: str) -> str | None:
+    """The name of the file in ``published`` that has numbers of an experiment; None where none has."""
+    files = sorted((Path(__file__).parent / "published").glob("*.yaml"))
+    return next((file.stem for file in files if f"- experiment: {experiment}\n" in file.read_text()), None)
+
+
+@cache
 def as_published(experiment: str, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """The learner's name and all settings of a command."""
     from cl_lightning.config import compose_config
@@ -336,13 +354,20 @@ def departures(settings: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[s
     return sorted(key for key in own | other if key not in HARMLESS)
 
 
-def shortened(value: object, most: int = 40) -> str:
-    """
-    >>> shortened([0.01, 0.001]), shortened(list(range(100)), most=12)
-    ('[0.01, 0.001]', '[0, 1, 2, 3…')
+def in_a_cell(value: object, most: int = 40) -> str:
+    """The whole value; of a list of tasks how it begins, which is no hyper-parameter.
+
+    >>> in_a_cell([0.01, 0.001]), in_a_cell([{"source": "mnist"}, {"source": "svhn"}], most=16)
+    ('[0.01, 0.001]', "[{'source': 'mn…")
     """
     text = str(value)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    nested = isinstance(value, Sequence) and any(isinstance(each, Mapping) for each in value)
+    return f"{text[: most - 1]}…" if nested and len(text) > most else text
+
+
+def keys_of(groups: Sequence[Group]) -> int:
+    """How many columns of their table say what a row is about: experiment, learner, what was varied."""
+    return (len({group.experiment for group in groups}) > 1) + 1 + len(differing(groups))
 
 
 def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
@@ -352,14 +377,14 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     printed = [published(group) for group in groups]
     beside = [column for column in measures if any(column in row for row in printed)]
     many = len({group.experiment for group in groups}) > 1
-    heads = ["experiment"] * many + ["learner", *map(head_of, varied)]
+    heads = ["experiment"] * many + ["learner", *heads_of(varied)]
     for column in measures:
-        heads += [COLUMNS[column], *["paper"] * (column in beside)]
+        heads += [COLUMNS[column], *[f"paper's {COLUMNS[column]}"] * (column in beside)]
     rows = []
     for group, of_paper in zip(groups, printed):
         row = [group.experiment] * many + [
             group.learner + DAGGER * bool(group.chosen),
-            *(shortened(group.settings.get(key)) for key in varied),
+            *(in_a_cell(group.settings.get(key)) for key in varied),
         ]
         for column in measures:
             row += [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,18 @@ def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
     axes.set_xticks(range(layers + 2), ["in", *map(str, range(1, layers + 1)), "out"])
     axes.invert_yaxis()
     axes.set(xlabel="module", title="paths: each module in the row of the task that brought it")
+    return figure
+
+
+def heat(matrix: Sequence[Sequence[float | None]]) -> Figure:
+    """The accuracy matrix in colours, from 0 to 1; white where a task was not tested."""
+    figure, (axes,) = panels(1, height=4.8)
+    values = [[float("nan") if value is None else value for value in row] for row in matrix]
+    image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    figure.colorbar(image, label="test accuracy")
+    axes.set(xlabel="task", ylabel="tasks learned")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     return figure
 
 

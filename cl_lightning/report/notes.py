@@ -10,11 +10,11 @@ from cl_lightning.report.compare import (
     DAGGER,
     Group,
     differing,
-    head_of,
+    heads_of,
+    in_a_cell,
     other_images,
     papers,
     published,
-    shortened,
 )
 
 
@@ -92,7 +92,7 @@ def different_code(groups: Sequence[Group]) -> list[str]:
 
 
 def row_name(group: Group, varied: Sequence[str]) -> str:
-    settings = (f"{head_of(key)}={shortened(group.settings.get(key))}" for key in varied)
+    settings = (f"{head}={in_a_cell(group.settings.get(key))}" for key, head in zip(varied, heads_of(varied)))
     return " ".join([group.experiment, group.learner, *settings])
 
 

@@ -2,53 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-WIDEST = 20  # tasks whose whole matrix is printed
+from cl_lightning.report.layout import BETWEEN, Column, new_console, tables, titled
+
+HEADS = {  # of a column of accuracies, by task, and of the column before them
+    "task": len("0.123") + BETWEEN,
+    "learned": len("learned") + BETWEEN + 1,
+}
 
 
 def show(
     results: Mapping[str, Any], folder: Path, note: str | None = None, console: Console | None = None
 ) -> None:
     """Print the accuracy matrix, metrics and costs of a run, and where it lies."""
-    console = console or Console()
-    if not console.is_terminal:
-        console = Console(file=console.file, width=max(console.width, 160))
-    stream = results["stream"]
-    seed = f"seed {results['seed']}"
-    console.print(
-        f"\n[bold]{results['learner']}[/bold] on {stream['name']}, {len(stream['tasks'])} tasks, {seed}",
-        highlight=False,
+    console = console or new_console()
+    config = results.get("config", {})
+    line = headline(
+        results["learner"],
+        results["stream"]["name"],
+        len(results["stream"]["tasks"]),
+        config.get("stream", {}).get("head"),
+        results.get("needs", {}).get("task_id_at_test"),
+        results["seed"],
     )
-    matrix, metrics = matrix_table(results["accuracy_matrix"]), metric_table(metrics_in(results))
-    for table in (matrix, metrics, path_table(results), cost_table(results)):
-        if table is not None:
-            console.print(table)
-    if "card" in results:  # from schema 2 on
-        console.print(card_table(results["card"]))
+    console.print(f"\n{line}", style="bold", highlight=False, markup=False, soft_wrap=True)
+    for part in parts_of(results, console.width):
+        console.print(part)
     if note:
         console.print(
-            f"This run is from another version: {note} Start afresh with resume=false.", highlight=False
+            f"This run is from another version: {note} Start afresh with resume=false.",
+            highlight=False,
         )
     console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
 
 
-def matrix_table(matrix: list[list[float | None]]) -> Table:
+def headline(learner: str, stream: str, tasks: int, head: str | None, told: bool | None, seed: int) -> str:
+    """What learns what, and under which rules.
+
+    >>> headline("ewc", "permuted", 20, "domain", False, 3)
+    'ewc on permuted: 20 tasks, head mode domain, no task ids at test, seed 3'
+    """
+    rules = [
+        f"{tasks} task{'s' * (tasks != 1)}",
+        *([f"head mode {head}"] if head else []),
+        *([] if told is None else ["task ids given at test" if told else "no task ids at test"]),
+        f"seed {seed}",
+    ]
+    return f"{learner} on {stream}: {', '.join(rules)}"
+
+
+def parts_of(results: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """All tables of a run, with their titles. Tasks are counted from 0."""
+    return [
+        *accuracy_table(results["accuracy_matrix"], width),
+        *titled("Metrics", metric_table(metrics_in(results))),
+        *path_table(results),
+        *choice_table(results, width),
+        *cost_table(results, width),
+        *(card_table(results["card"]) if "card" in results else []),  # from schema 2 on
+    ]
+
+
+def accuracy_table(matrix: list[list[float | None]], width: int) -> list[RenderableType]:
+    """The whole accuracy matrix where it fits, else what papers look at first: when it was learned, and at
+    the end."""
     tasks = len(matrix[0])
-    if tasks > WIDEST:
-        table = Table(title="Test accuracy of the last row", title_justify="left")
+    if HEADS["learned"] + tasks * HEADS["task"] > width:
+        table = Table()
         for column in ("task", "just learned", "at the end"):
             table.add_column(column, justify="right")
         for j in range(tasks):
             table.add_row(str(j), three_digits(matrix[j + 1][j]), three_digits(matrix[-1][j]))
-        return table
-    table = Table(title="Test accuracy on task (columns) after learning tasks (rows)", title_justify="left")
+        return titled("Test accuracy on each task (results.json has the whole matrix)", table)
+    table = Table()
     table.add_column("learned", justify="right")
     for j in range(tasks):
         table.add_column(str(j), justify="right", no_wrap=True)
@@ -58,7 +91,7 @@ def matrix_table(matrix: list[list[float | None]]) -> Table:
             for j, value in enumerate(row)
         ]
         table.add_row("none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells)
-    return table
+    return titled("Test accuracy on task (columns) after learning tasks (rows)", table)
 
 
 def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
@@ -76,62 +109,78 @@ def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def metric_table(metrics: dict[str, float | None]) -> Table:
-    table = Table(title="Metrics", title_justify="left", show_header=False)
+    table = Table(show_header=False)
     for name, value in metrics.items():
         signed = "+" if "transfer" in name or "forgetting" in name else ""
         table.add_row(name.replace("_", " "), "-" if value is None else f"{value:{signed}.4f}")
     return table
 
 
-def cost_table(results: Mapping[str, Any]) -> Table:
-    """A row a task. ``val`` is the best validation accuracy; a phase's own score is called so. ``held`` is
-    everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of it, where that differs."""
+def choice_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """A row a phase of each task. ``val`` is the best validation accuracy; a phase's own score is called
+    so."""
+    rows = []
+    for cost in results["costs"]:
+        chosen = [phase for phase in results["selected"] if phase["where"] == f"task{cost['task']}"]
+        for place, phase in enumerate(chosen):
+            rows.append(
+                [
+                    "" if place else str(cost["task"]),
+                    phase["candidate"],
+                    f"score {three_digits(phase['score'])}"
+                    if "score" in phase
+                    else three_digits(phase["val_accuracy"]),
+                    str(phase["steps"]),
+                    str(phase["steps_to_best"]),
+                ]
+            )
+    heads = [Column(head, text=head == "chosen") for head in ("task", "chosen", "val", "steps", "to best")]
+    return with_title("Choices, by task", heads, rows, width)
+
+
+def cost_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """A row a task. ``held`` is everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of
+    it, where that differs."""
     costs = results["costs"]
-    counts = [(cost.get("published_memory"), sum(cost["held"].values())) for cost in costs]
-    counted = all(mem is not None for mem, _ in counts) and any(mem != held for mem, held in counts)
-
-    def lines(shown: Callable[[dict], str]) -> Callable[[dict, list[dict]], str]:
-        return lambda cost, chosen: "\n".join(map(shown, chosen))
-
-    columns: dict[str, Callable[[dict, list[dict]], str]] = {
-        "task": lambda cost, chosen: str(cost["task"]),
-        "chosen": lines(lambda s: s["candidate"]),
-        "val": lines(
-            lambda s: f"score {three_digits(s['score'])}" if "score" in s else three_digits(s["val_accuracy"])
-        ),
-        "steps": lines(lambda s: str(s["steps"])),
-        "to best": lines(lambda s: str(s["steps_to_best"])),
-        "held": lambda cost, chosen: scaled(sum(cost["held"].values()), "B"),
-        **({"Mem": lambda cost, chosen: scaled(cost["published_memory"], "B")} if counted else {}),
-        "flops": lambda cost, chosen: scaled(cost["flops"]),
-        "executed": lambda cost, chosen: scaled(cost["flops_executed"]),
-        "seconds": lambda cost, chosen: (
-            f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}"
-        ),
-    }
-    table = Table(title="Costs and choices, a task", title_justify="left")
-    for head in columns:
-        table.add_column(head, justify="left" if head == "chosen" else "right", no_wrap=head != "chosen")
-    for cost in costs:
-        chosen = [s for s in results["selected"] if s["where"] == f"task{cost['task']}"]
-        table.add_row(*(cell(cost, chosen) for cell in columns.values()))
-    return table
+    held = [sum(cost["held"].values()) for cost in costs]
+    counted = [cost.get("published_memory") for cost in costs]
+    shown = None not in counted and counted != held
+    heads = ["task", "held", *(["Mem"] if shown else []), "flops", "executed", "seconds"]
+    rows = [
+        [
+            str(cost["task"]),
+            scaled(own, "B"),
+            *([scaled(mem, "B")] if shown else []),
+            scaled(cost["flops"]),
+            scaled(cost["flops_executed"]),
+            f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
+        ]
+        for cost, own, mem in zip(costs, held, counted)
+    ]
+    return with_title("Costs, by task", list(map(Column, heads)), rows, width)
 
 
-def path_table(results: Mapping[str, Any]) -> Table | None:
-    """How many modules of each task's path are an earlier task's, and which task's; None for learners without
-    paths."""
+def with_title(
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> list[RenderableType]:
+    """Nothing where there are no rows."""
+    return titled(title, *tables(columns, rows, width)) if rows else []
+
+
+def path_table(results: Mapping[str, Any]) -> list[RenderableType]:
+    """How many modules of each task's path are an earlier task's, and which task's; nothing for learners
+    without paths."""
     notes = module_paths(results)
     if not notes:
-        return None
-    table = Table(title="Modules re-used", title_justify="left")
+        return []
+    table = Table()
     for head in ("task", "modules", "re-used", "of task"):
         table.add_column(head, justify="right")
     for task, note in enumerate(notes):
         path, count = note["path"], note["reused"]
         sources = [j for j in note["sources"] if count and notes[j]["path"][:count] == path[:count]]
         table.add_row(str(task), str(len(path)), str(count), str(sources[0]) if sources else "-")
-    return table
+    return titled("Modules re-used", table)
 
 
 def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -145,14 +194,14 @@ def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     return notes if notes and all(known) else []
 
 
-def card_table(card: list[dict[str, str]]) -> Table:
-    table = Table(title="Card: what this evaluation does and does not show", title_justify="left")
-    for column in ("rule", "", "evidence"):
-        table.add_column(column, no_wrap=column != "evidence")
+def card_table(card: list[dict[str, str]]) -> list[RenderableType]:
+    table = Table()
+    for column in ("rule", "verdict", "evidence"):
+        table.add_column(column, no_wrap=column != "evidence", overflow="fold")
     for finding in card:
         looks = {"satisfied": "green", "violated": "red", "unknown": "yellow"}[finding["verdict"]]
         table.add_row(finding["rule"], f"[{looks}]{finding['verdict']}[/]", escape(finding["evidence"]))
-    return table
+    return titled("Card: what this evaluation does and does not show", table)
 
 
 def three_digits(value: float | None) -> str:

@@ -305,6 +305,21 @@ def jobs(effort: Effort) -> Iterator[Row]:
     yield Row("a job of a sweep, against the same run alone, imports apart", ours / theirs, 1.1)
 
 
+def wandb(effort: Effort) -> Iterator[Row]:
+    """What W&B adds to the default run, offline: opening, points, figures, closing."""
+    added, shares = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        options = [f"outputs={folder}", "resume=false", "logger=wandb", "logger.wandb.mode=offline"]
+        options += ["trainer.log_every=10", *effort.overrides]
+        for _ in range(effort.repeats):
+            command = [sys.executable, "-m", "tests.benchmarks.wandb_cost", *options]
+            out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            added.append(float(re.findall(r"added ([\d.]+)", out)[0]))
+            shares.append(float(re.findall(r"share ([\d.]+)", out)[0]))
+    yield Row("W&B, added to the default run", statistics.median(added), 3, "s")
+    yield Row("W&B's curves (log_every=10), of training", 100 * statistics.median(shares), 1, "%")
+
+
 def of_a_learner(
     work: str,
     at_most: float,
@@ -369,6 +384,7 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
         checkpoint(effort),
         safety(three),
         jobs(three),
+        wandb(three),
     ]
 
 

@@ -18,8 +18,9 @@ SMALL = ("data=synthetic", "data.sources.mnist.train=400", "data.sources.mnist.t
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> list[str]:
-    """A folder with 20 + 10 usps images, and a cache that is empty."""
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A folder with 20 + 10 usps images, and a cache that is empty; room for a line a data set."""
+    monkeypatch.setenv("COLUMNS", "200")
     for split, count in (("train", 2), ("test", 1)):
         for digit in range(10):
             place = tmp_path / "data" / "usps" / split / str(digit)

@@ -99,6 +99,16 @@ def test_what_cannot_be_known_is_said_to_be_unknown(facts: dict, rule: str) -> N
     assert findings(**facts)[rule].verdict == "unknown"
 
 
+def test_tasks_are_counted_from_0_in_what_is_said_of_growth() -> None:
+    said = findings(of=lessons({}, {"step_cost": None}, {}, {"step_cost": 11.0}))[
+        "constant update complexity"
+    ]
+    assert said.evidence == (
+        "it holds 1,000 bytes after task 1, 1,000 after task 3; "
+        "a training example costs 10 operations in task 2, 11 in task 3"
+    )
+
+
 def test_where_nothing_was_found_the_evidence_says_so() -> None:
     for rule in ("no retraining on old tasks", "low memory"):
         assert findings()[rule].evidence.startswith("none found")

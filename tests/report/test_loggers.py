@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
-import sys
-import time
+import re
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
+from cl_lightning.build import check_targets
+from cl_lightning.engine.phase_run import PhaseRun
+from cl_lightning.errors import Refusal
 from cl_lightning.loggers import CSVLogger
-from cl_lightning.loggers.base import opened_loggers
-from tests.commands import SMALL, configure, run
+from cl_lightning.loggers.base import loggers_of, opened, opened_loggers
+from tests.commands import configure, run
 
 
 def rows(folder: Path) -> list[dict]:
@@ -26,7 +29,7 @@ def test_values_go_by_mini_batches_of_the_whole_run(tmp_path: Path) -> None:
     results = run(tmp_path)
     logged = rows(tmp_path)
     names = {row["name"] for row in logged}
-    assert {"alive", "best_val_accuracy", "task", "learned", "test/mean_learned", "test/task0"} <= names
+    assert {"val/alive", "val/best", "task", "learned", "test/mean_learned", "test/task/0"} <= names
     steps = [int(row["step"]) for row in logged]
     assert steps == sorted(steps)
     assert max(steps) == sum(max(s["steps"] for s in results["selected"] if s["task"] == t) for t in range(3))
@@ -50,7 +53,7 @@ def test_losses_are_logged_only_when_asked(tmp_path: Path) -> None:
 
 def test_a_logger_opened_again_appends(tmp_path: Path) -> None:
     for step in range(2):
-        logger = CSVLogger(tmp_path, {})
+        logger = CSVLogger(tmp_path)
         logger.log_metrics({"a": 1}, step)
         logger.finalize("success")
     assert (tmp_path / "logs.csv").read_text().splitlines() == ["step,name,value", "0,a,1", "1,a,1"]
@@ -59,36 +62,16 @@ def test_a_logger_opened_again_appends(tmp_path: Path) -> None:
 def test_a_kill_in_the_middle_of_a_line_loses_that_line_and_what_is_logged_again_stands_there_once(
     tmp_path: Path,
 ) -> None:
-    first = CSVLogger(tmp_path, {})
+    first = CSVLogger(tmp_path)
     for step in range(5):
         first.log_metrics({"loss/lr=0.1,decay=0": step / 3, "task": 0}, step)
     path = tmp_path / "logs.csv"
     whole = path.read_text()
     path.write_text(whole[:-5])  # the last line is cut
-    again = CSVLogger(tmp_path, {})
+    again = CSVLogger(tmp_path)
     for step in range(2, 6):
         again.log_metrics({"loss/lr=0.1,decay=0": step / 3, "task": 0}, step)
     assert path.read_text() == whole + f'5,"loss/lr=0.1,decay=0",{5 / 3}\n5,task,0\n'
-
-
-def test_wandb_makes_a_run_of_its_own_for_every_job_of_a_sweep(tmp_path: Path) -> None:
-    overrides = [
-        "--multirun",
-        *SMALL,
-        "seed=0,1",
-        "logger=wandb",
-        "logger.mode=offline",
-        f"outputs={tmp_path}",
-    ]
-    result = subprocess.run(
-        [sys.executable, "-m", "cl_lightning", *overrides], capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
-    found = sorted(
-        path.relative_to(tmp_path).parts[2][-3:]
-        for path in tmp_path.glob("*/*/*/wandb/offline-run-*/*.wandb")
-    )
-    assert found == ["-s0", "-s1"]
 
 
 def test_no_logger_writes_no_curves(tmp_path: Path) -> None:
@@ -96,40 +79,9 @@ def test_no_logger_writes_no_curves(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/logs.csv"))
 
 
-@pytest.mark.parametrize("key", [None, "0" * 40])
-def test_wandb_without_login_or_network_goes_offline_with_one_line_and_never_waits(
-    key: str | None, tmp_path: Path
-) -> None:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
-    environment |= {
-        "HOME": str(tmp_path),
-        "NETRC": str(tmp_path / "none"),
-        "WANDB_BASE_URL": "http://127.0.0.1:9",
-    }
-    environment |= {"WANDB_API_KEY": key} if key else {}
-    began = time.monotonic()
-    overrides = [*SMALL, "logger=wandb", "logger.timeout=5", f"outputs={tmp_path / 'outputs'}"]
-    result = subprocess.run(
-        [sys.executable, "-m", "cl_lightning", *overrides],
-        capture_output=True,
-        text=True,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    said = [line for line in result.stdout.splitlines() if "offline" in line]
-    assert len(said) == 1
-    assert "wandb sync" in said[0]
-    assert time.monotonic() - began < 60
-    assert len(list(tmp_path.glob("outputs/*/*/*/wandb/offline-run-*/*.wandb"))) == 1, (
-        "one run, not one a Trainer"
-    )
-
-
 class Told(CSVLogger):
     def __init__(self, folder: Path, run: dict) -> None:
-        super().__init__(folder, run)
+        super().__init__(folder)
         self.run = run
 
 
@@ -142,8 +94,69 @@ def test_a_logger_is_told_what_is_trained_and_not_what_stands_for_it(tmp_path: P
 
 
 def test_a_flipped_byte_that_is_no_text_any_more_keeps_no_run_from_going_on(tmp_path: Path) -> None:
-    CSVLogger(tmp_path, {}).log_metrics({"a": 1}, 0)
+    CSVLogger(tmp_path).log_metrics({"a": 1}, 0)
     path = tmp_path / "logs.csv"
     path.write_bytes(path.read_bytes().replace(b"0,a", b"0,\xff"))
-    CSVLogger(tmp_path, {}).log_metrics({"a": 1}, 0)
+    CSVLogger(tmp_path).log_metrics({"a": 1}, 0)
     assert path.read_bytes().endswith(b"0,a,1\n")
+
+
+# ---- several, and Lightning's ------------------------------------------------------------------------------
+
+
+def test_every_logger_of_a_list_gets_the_same_values_and_lightnings_own_are_loggers(tmp_path: Path) -> None:
+    """Lightning's logger has its own arguments, and no names of candidates as keys."""
+    own = "+logger.mine={_target_:pytorch_lightning.loggers.CSVLogger,name:own}"
+    results = run(tmp_path, own, "trainer.log_every=1")
+    (theirs,) = tmp_path.glob("*/*/*/own/version_0")
+    with (theirs / "metrics.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    found = {(int(line["step"]), name, float(value)) for line in lines for name, value in line.items()
+             if value and name != "step"}  # fmt: skip
+    ours = {(int(row["step"]), row["name"], float(row["value"])) for row in rows(tmp_path)}
+    assert found == {each for each in ours if not each[1].startswith("loss/")}
+    assert found < ours
+    settings = yaml.safe_load((theirs / "hparams.yaml").read_text())
+    assert settings["learner"]["name"] == results["learner"]
+
+
+def test_a_list_of_choices_uses_all_of_them_and_none_adds_nothing() -> None:
+    def chosen(choice: str) -> list[str]:
+        return [make.func.__name__ for make in loggers_of(configure(f"logger={choice}").logger)]
+
+    assert chosen("[csv,wandb]") == chosen("[wandb,none]") == chosen("wandb") == ["CSVLogger", "open_wandb"]
+    assert chosen("csv") == ["CSVLogger"]
+    assert chosen("none") == []
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("+logger.own._target_=builtins.dict", "logger.own._target_=builtins.dict is not a logger"),
+        ("logger.csv=3", "logger.csv=3 is not a logger"),
+        ("+logger.csv.every=2", "logger.csv.every is not a key here"),
+        ("+logger.own._target_=pytorch_lightning.loggers.CSVLoger", "cannot be imported"),
+    ],
+)
+def test_what_is_no_logger_is_refused_before_anything_is_made(override: str, said: str) -> None:
+    with pytest.raises(Refusal, match=re.escape(said)):
+        check_targets(configure(override))
+
+
+def test_a_logger_whose_package_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:
+    def needs_more(folder: Path) -> None:
+        raise ModuleNotFoundError("No module named 'tensorboard'\nmore")
+
+    with pytest.raises(Refusal, match="needs_more cannot be made: No module named 'tensorboard'\nInstall"):
+        opened(partial(needs_more), {"folder": tmp_path})
+
+
+def test_the_loss_of_training_is_that_of_the_candidate_that_leads_among_those_that_train() -> None:
+    logged: list[dict] = []
+    logger = Mock(log_metrics=lambda metrics, step: logged.append(metrics))
+    run_ = Mock(standings=[Mock(accuracy=a) for a in (0.2, 0.9, 0.5, None, 0.5)], first_step=0, step=0)
+    run_.candidates = [Mock() for _ in run_.standings]
+    run_.log = lambda learner, metrics: PhaseRun.log(run_, learner, metrics)
+    for losses in ({0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.0, 2: 3.0, 4: 4.0}, {3: 5.0, 0: 1.0}, {3: 5.0}, {}):
+        PhaseRun.log_losses(run_, Mock(loggers=[logger]), losses)
+    assert [metrics["train/loss"] for metrics in logged] == [2.0, 3.0, 1.0, 5.0]

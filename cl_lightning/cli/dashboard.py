@@ -1,0 +1,107 @@
+"""``python -m cl_lightning.report wandb RUN…``: runs and sweeps sent to Weights & Biases from their files.
+
+And ``report panels``: the panels of its dashboard, drawn here from the same points."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import OmegaConf
+
+from cl_lightning.conf_dir import conf_dir
+from cl_lightning.errors import Refusal
+
+
+def report_wandb(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cl_lightning.report wandb",
+        description="Send runs and sweeps to Weights & Biases: finished ones, and those that were killed, "
+        "were offline, or are other people's. Each becomes a new W&B run with all of its points.",
+    )
+    parser.add_argument("folders", nargs="+", type=Path, help="folders to look for runs and sweeps in")
+    parser.add_argument("--project", help="on W&B; default: the run's own, as in conf/logger/wandb.yaml")
+    parser.add_argument("--entity", help="user or team; default: the run's own")
+    parser.add_argument("--offline", action="store_true", help="write files, to be sent later")
+    given = vars(parser.parse_args(arguments))
+    chosen = {key: given[key] for key in ("project", "entity") if given[key]}
+    if given["offline"]:
+        chosen["mode"] = "offline"
+    code = 0
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+        try:
+            folders = found_below(given["folders"], "sweep.json")
+        except Refusal as refusal:
+            print(refusal, file=sys.stderr)
+            return 2
+        for folder in folders:  # one that cannot be sent keeps no other back
+            try:
+                code = code if send(folder, chosen) else 2
+            except Refusal as refusal:
+                print(refusal, file=sys.stderr)
+                code = 2
+    return code
+
+
+def report_panels(arguments: Sequence[str]) -> int:
+    from cl_lightning.report.panels import draw_panels
+
+    parser = argparse.ArgumentParser(
+        prog="python -m cl_lightning.report panels",
+        description="Draw the panels of docs/dashboard.md from runs, as PNG files: a line a run.",
+    )
+    parser.add_argument("folders", nargs="+", type=Path, help="folders to look for runs in")
+    parser.add_argument(
+        "--out", type=Path, default=Path("panels"), help="folder for the files (default: panels)"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        print(*draw_panels(found_below(options.folders), options.out), sep="\n")
+    except Refusal as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
+    return 0
+
+
+def found_below(folders: Sequence[Path], *also: str) -> list[Path]:
+    """Folders with a run, or with another of some files."""
+    found = {path.parent for top in folders for name in ("run.json", *also) for path in top.rglob(name)}
+    if not found:
+        raise Refusal(
+            f"No run (run.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like "
+            "outputs/NAME."
+        )
+    return sorted(found)
+
+
+def send(folder: Path, chosen: dict[str, Any]) -> bool:
+    """Send the run or the sweep in a folder, with the options that were chosen, else its own, else those of
+    conf/logger/wandb.yaml. Returns whether W&B took it."""
+    from cl_lightning.loggers.wandb_run import options_in, send_run
+    from cl_lightning.loggers.wandb_service import Account
+    from cl_lightning.loggers.wandb_sweep import send_sweep
+
+    config = folder / "config.yaml"
+    own: Any = OmegaConf.to_container(OmegaConf.load(config)) if config.is_file() else {}
+    shipped: Any = OmegaConf.to_container(OmegaConf.load(Path(conf_dir()) / "logger" / "wandb.yaml"))
+    options = {**(options_in(shipped) or {}), **(options_in(own.get("logger") or {}) or {}), **chosen}
+    account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
+    if (folder / "run.json").is_file():
+        job_type: Literal["run", "point"] = "point" if is_of_a_sweep(folder) else "run"
+        return send_run(folder, account, options["tags"], options["checkpoints"], job_type)
+    return send_sweep(folder, account, options["tags"])
+
+
+def is_of_a_sweep(folder: Path) -> bool:
+    """Whether a sweep's record names the run; sweeps lie beside the learners of their experiment."""
+    from cl_lightning.loggers.wandb_sweep import runs_of
+
+    return any(
+        folder.resolve() in runs_of(path.parent)
+        for path in folder.resolve().parent.parent.glob("sweeps/*/sweep.json")
+    )

@@ -1,0 +1,247 @@
+"""One run on Weights & Biases: opened, sent to, closed. What goes wrong there stops nothing here, and is told
+once."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import secrets
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cl_lightning.report.projection import AXES, Point, Sheet
+from cl_lightning.store.folder import is_writable
+from cl_lightning.store.whole import write_whole
+
+if TYPE_CHECKING:
+    import wandb
+
+SUPERSEDED = "superseded"  # the tag of a run that has a newer one with all of its points
+MOST = {"id": 120, "name": 120, "group": 120, "tag": 64}  # characters that W&B takes
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where runs go on W&B."""
+
+    project: str
+    entity: str | None = None
+    mode: Literal["online", "offline"] = "online"
+    timeout: float = 15.0  # seconds to wait for the service
+    at_end: float = 4.0  # so many times as long for what is still to be sent at the end
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a run is called on W&B, and what it is."""
+
+    names: tuple[str, ...]  # with the attempt behind them: its name, and its id
+    group: str
+    job_type: Literal["run", "point", "sweep"]
+    tags: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+# ---- attempts ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run that was opened on W&B for a folder."""
+
+    id: str
+    project: str
+    entity: str | None
+
+    @property
+    def path(self) -> str:
+        return "/".join(part for part in (self.entity, self.project, self.id) if part)
+
+
+def new_attempt(folder: Path, account: Account, names: Sequence[str]) -> tuple[Attempt, list[Attempt]]:
+    """The next run on W&B for a folder, which remembers it in ``wandb.json``, and those before it. What W&B
+    has of a run cannot be written anew: so each attempt is a run of its own there."""
+    path, number = folder / "wandb.json", secrets.token_hex(3)
+    earlier: list[Attempt] = []
+    try:
+        earlier = [Attempt(**each) for each in json.loads(path.read_text())] if path.is_file() else []
+        number = str(len(earlier) + 1)
+    except (OSError, ValueError, TypeError):
+        pass  # it is damaged: a number that was never given
+    if not is_writable(folder):
+        number = secrets.token_hex(3)
+    attempt = Attempt(as_id((*names, number)), account.project, account.entity)
+    if is_writable(folder):
+        with write_whole(path) as building:
+            building.write_text(json.dumps([asdict(each) for each in (*earlier, attempt)], indent=1))
+    return attempt, earlier
+
+
+def as_id(names: Sequence[str]) -> str:
+    """
+    >>> as_id(("my study: 1", "ewc", "0a1b-s0", "2"))
+    'my_study__1-ewc-0a1b-s0-2'
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(names))[-MOST["id"] :]
+
+
+# ---- the service -------------------------------------------------------------------------------------------
+
+
+class Service:
+    """A run on W&B. After the first error nothing more is sent, and a warning has said so."""
+
+    def __init__(
+        self, folder: Path, account: Account, identity: Identity, say: Callable[[str], None]
+    ) -> None:
+        self.folder, self.account = folder, account
+        self.identity = identity
+        self.attempt, self.earlier = new_attempt(folder, account, identity.names)
+        self.run: Any = None
+        self.is_online = self.failed = False
+        try:
+            self.run = self.begin(say)
+        except Exception as error:
+            self.give_up(error)
+        self.guarded(define_axes)
+
+    @property
+    def online(self) -> bool:
+        return self.alive and self.is_online
+
+    @property
+    def alive(self) -> bool:
+        return self.run is not None and not self.failed
+
+    def begin(self, say: Callable[[str], None]) -> wandb.Run:
+        """Online with credentials and network, else offline with one line that says so. Never asks, never
+        waits long."""
+        import wandb
+
+        mode, reason = self.account.mode, "mode=offline"
+        if os.environ.get("WANDB_MODE") == "offline":
+            mode, reason = "offline", "WANDB_MODE=offline"
+        if mode == "online":
+            reason = "no credentials"
+            try:
+                wandb.setup(wandb.Settings(silent=True))  # else login tells who is logged in
+                if wandb.login(prompt=False, verify=False):  # init verifies
+                    run = wandb.init(mode="online", **self.options())
+                    say(f"W&B: {run.url}")
+                    self.is_online = True
+                    return run
+            except Exception as error:
+                reason = type(error).__name__
+                # What failed may have taken its id.
+                self.attempt, _ = new_attempt(self.folder, self.account, self.identity.names)
+        run = wandb.init(mode="offline", **self.options())
+        say(
+            f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync "
+            f"{run.settings.sync_dir}"
+        )
+        return run
+
+    def options(self) -> dict[str, Any]:
+        import wandb
+
+        identity = self.identity
+        number = self.attempt.id.rpartition("-")[2]
+        quiet: dict[str, Any] = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
+        return {
+            "project": self.account.project,
+            "entity": self.account.entity,
+            "dir": self.folder if is_writable(self.folder) else Path.cwd(),
+            "id": self.attempt.id,
+            "name": "/".join((*identity.names, number))[-MOST["name"] :],
+            "group": identity.group[-MOST["group"] :],
+            "job_type": identity.job_type,
+            "tags": list(dict.fromkeys(tag[: MOST["tag"]] for tag in identity.tags)),
+            "config": {**identity.config, "attempt": number},
+            "reinit": "create_new",
+            "settings": wandb.Settings(
+                **quiet,
+                init_timeout=self.account.timeout,
+                finish_timeout=self.account.at_end * self.account.timeout,
+                finish_timeout_raises=True,
+            ),
+        }
+
+    def guarded(self, action: Callable[[Any], object]) -> None:
+        if self.alive:
+            try:
+                action(self.run)
+            except Exception as error:
+                self.give_up(error)
+
+    def give_up(self, error: Exception) -> None:
+        self.failed = True
+        warnings.warn(
+            f"W&B failed ({said(error)}). The run goes on without it. Send all of it later with: "
+            f"python -m cl_lightning.report wandb {self.folder}",
+            stacklevel=2,
+        )
+
+    def send(self, point: Point) -> None:
+        self.guarded(lambda run: run.log({key: media(value) for key, value in point.items()}))
+
+    def supersede(self) -> None:
+        """Tag the earlier runs of this folder on the server, where it has them."""
+        try:
+            for earlier in self.earlier if self.online else ():
+                tag_superseded(earlier)
+        except Exception as error:
+            warnings.warn(f"W&B did not tag earlier runs as {SUPERSEDED} ({said(error)}).", stacklevel=2)
+
+    def finish(self, succeeded: bool) -> None:
+        """End the run, also one to which nothing could be sent any more: nothing of W&B's goes on."""
+        if self.run is not None:
+            try:
+                self.run.finish(exit_code=0 if succeeded else 1)
+            except Exception as error:
+                if not self.failed:
+                    self.give_up(error)
+
+
+def said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def define_axes(run: Any) -> None:
+    for axis, keys in AXES.items():
+        run.define_metric(axis, hidden=True)
+        for key in keys:
+            run.define_metric(key, step_metric=axis)
+
+
+def tag_superseded(attempt: Attempt) -> None:
+    import wandb
+
+    try:
+        old: Any = wandb.Api().run(attempt.path)
+    except (ValueError, wandb.errors.CommError):  # it is offline yet, or somebody removed it
+        return
+    if SUPERSEDED not in old.tags:
+        old.tags = [*old.tags, SUPERSEDED]
+        old.update()
+
+
+def media(value: Any) -> Any:
+    """Tables and figures as W&B has them; numbers and words as they are."""
+    if isinstance(value, int | float | str):
+        return value
+    import wandb
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    if isinstance(value, Sheet):
+        return wandb.Table(columns=[*value.columns], data=value.rows)
+    if isinstance(value, Figure):
+        png = io.BytesIO()
+        value.savefig(png, format="png")
+        return wandb.Image(Image.open(png))
+    raise TypeError(f"{type(value).__name__} is nothing that is sent")

@@ -1,0 +1,80 @@
+"""The summary of a sweep on Weights & Biases: a run with a table of the sweep's runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cl_lightning.errors import Refusal
+from cl_lightning.loggers.wandb_service import Account, Identity, Service, media
+from cl_lightning.report.projection import Sheet, summary_of
+from cl_lightning.report.results import Results, results_of
+from cl_lightning.store.files import Store
+from cl_lightning.store.folder import open_store
+from cl_lightning.store.records import StartRecord
+
+MEASURES = ("val_accuracy", "ACC", "AIA", "BWT", "FWT", "forgetting", "T")  # of what a run came to
+
+
+def send_sweep(
+    folder: Path, account: Account, tags: Sequence[str] = (), say: Callable[[str], None] = print
+) -> bool:
+    """Send the record of a sweep, ``sweep.json``, with what its runs came to. Returns whether W&B took it."""
+    sweep = json.loads((folder / "sweep.json").read_text())
+    stores = [store_of(folder, job) for job in sweep["jobs"]]
+    runs = [None if found is None else results_of(*found) for found in stores]
+    tokens = [found[0].run for found in stores if found is not None]
+    service = Service(folder, account, identity_of(folder, sweep, tokens, tags), say)
+    table = table_of(sweep, runs)
+    service.guarded(lambda run: run.log({"sweep/table": media(table)}))
+    service.guarded(lambda run: run.summary.update(counts_of(sweep)))
+    service.supersede()
+    service.finish(succeeded=True)
+    return not service.failed
+
+
+def store_of(folder: Path, job: Mapping[str, Any]) -> tuple[Store, StartRecord] | None:
+    """The records of a job's run; None where it has none that can be read."""
+    with suppress(Refusal):
+        return open_store(folder / job["run"]) if job["run"] else None
+    return None
+
+
+def identity_of(
+    folder: Path, sweep: Mapping[str, Any], tokens: Sequence[str], tags: Sequence[str]
+) -> Identity:
+    """A sweep is named by what it sweeps; its first run's token tells it from other people's."""
+    experiment = folder.parent.parent.name
+    names = (experiment, "sweep", folder.name, tokens[0][:8] if tokens else "none")
+    config = {key: sweep[key] for key in ("kind", "arguments", "chosen")} | {"experiment": experiment}
+    return Identity(names, f"{experiment}/sweeps/{folder.name}", "sweep", (sweep["kind"], *tags), config)
+
+
+def table_of(sweep: Mapping[str, Any], runs: Sequence[Results | None]) -> Sheet:
+    """A row a job: what it is, how it ended, what it came to. A search over whole streams shows test numbers
+    of the runs alone that it chose."""
+    rows = []
+    for job, results in zip(sweep["jobs"], runs):
+        ended = results if results is not None and results["finished"] else None
+        final = {} if ended is None else summary_of(ended)
+        chosen = ended is not None and ended["chosen"] is not None
+        shown = MEASURES if chosen or sweep["kind"] != "stream_level" else MEASURES[:1]
+        about = [" ".join(job["overrides"]), job["run"] or "", job["state"], "chosen" if chosen else ""]
+        rows.append([*about, *(final.get(f"final/{word}") if word in shown else None for word in MEASURES)])
+    return Sheet(["job", "run", "state", "chosen", *MEASURES], rows)
+
+
+def counts_of(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    states = [job["state"] for job in sweep["jobs"]]
+    scores = [job["validation"] for job in sweep["jobs"] if job["validation"] is not None]
+    best = {"sweep/best_val_accuracy": max(scores)} if scores else {}
+    return {"sweep/jobs": len(states), "sweep/done": states.count("done"), **best}
+
+
+def runs_of(folder: Path) -> list[Path]:
+    """The folders of a sweep's runs."""
+    jobs = json.loads((folder / "sweep.json").read_text())["jobs"]
+    return [(folder / job["run"]).resolve() for job in jobs if job["run"]]

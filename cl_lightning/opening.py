@@ -1,0 +1,64 @@
+"""What a run says first: its stream and rules, or that it was finished before."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from cl_lightning.data.streams.stream import Stream
+from cl_lightning.identity import learner_name
+from cl_lightning.learners.base import Learner
+from cl_lightning.report.tables import headline
+from cl_lightning.selection.grid import taken_out
+from cl_lightning.selection.sweep import in_a_sweep
+
+
+def tell_start(cfg: DictConfig, stream: Stream, learner: Learner, learned: int) -> None:
+    """Say what begins, or goes on, before anything is trained."""
+    if cfg.progress and not in_a_sweep():  # which has a line a job
+        name, told = cfg.stream.get("name", stream.name), learner.needs.task_id_at_test
+        say(headline(learner_name(cfg), name, len(stream), stream.head.mode, told, cfg.seed))
+        if learned:
+            say(f"It goes on where it was: {learned} of {len(stream)} tasks are learned.")
+    if note := taken_out(cfg.selection, cfg.trainer):
+        say(note)
+
+
+def tell_shown(cfg: DictConfig, folder: Path) -> None:
+    """Say that the run was finished before, and of each logger that was asked for that it gets nothing."""
+    if not in_a_sweep():
+        say("Finished before: it is only shown. resume=false starts afresh.")
+        for line in unlogged(OmegaConf.to_container(cfg.logger, resolve=True), folder):
+            say(line)
+
+
+def unlogged(loggers: Any, folder: Path) -> list[str]:
+    """What loggers do not get of a run that is only shown, and how they can have it."""
+    lines = []
+    for name in (target.rpartition(".")[2] for target in targets_in(loggers)):
+        if name == "open_wandb":
+            send = f"python -m cl_lightning.report wandb {shlex.quote(str(folder))}"
+            lines.append(f"Nothing is logged to W&B now. This sends the run there:\n  {send}")
+        elif name != "CSVLogger":
+            lines.append(f"{name} logs nothing now: with resume=false the run is made again, and logged.")
+        elif not (folder / "logs.csv").is_file():
+            lines.append("logs.csv is not written now: with resume=false the run is made again, and logged.")
+    return lines
+
+
+def targets_in(node: Any) -> Iterator[str]:
+    """All classes and functions that a configuration names."""
+    if isinstance(node, Mapping):
+        if node.get("_target_"):
+            yield str(node["_target_"])
+        for part in node.values():
+            yield from targets_in(part)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr)

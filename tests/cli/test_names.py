@@ -1,0 +1,143 @@
+"""A wrong name is answered by the one thing that was meant, as a command to copy."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from cl_lightning.cli import names
+from cl_lightning.cli.command import main
+from cl_lightning.cli.help import LISTINGS
+from cl_lightning.config import compose_config
+from tests import docs
+
+composed = cache(names.composed)
+
+
+@pytest.fixture(autouse=True)
+def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "composed", lambda others: composed(tuple(others)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "others", "right"),
+    [
+        ("experiment=ctrl_long", "", "+experiment=ctrl_long"),
+        ("+experiment=ctrl_lnog", "", "+experiment=ctrl_long"),
+        ("-experiment=ctrl_long", "", "+experiment=ctrl_long"),
+        ("lr=0.1", "", "trainer.lr=0.1"),
+        ("+lr=0.1", "", "trainer.lr=0.1"),
+        ("lr=0.1,0.2", "--multirun", "trainer.lr=0.1,0.2"),
+        ("lr=[0.1,0.2]", "", "selection.grid.lr=[0.1,0.2]"),
+        ("model=ewc", "", "learner=ewc"),
+        ("model=resnet", "", "backbone=resnet"),
+        ("strem=split", "", "stream=split"),
+        ("show=ctrl", "", "stream/show=ctrl"),
+        ("steam.tasks=3", "", "stream.tasks=3"),
+        ("learner=ewcc", "", "learner=ewc"),
+        ("learner=EWC", "", "learner=ewc"),
+        ("learner = ewc", "", "learner=ewc"),
+        ("+learner=ewc", "", "learner=ewc"),
+        ("ewc", "", "learner=ewc"),
+        ("learner.strenght=3", "learner=ewc", "learner.strength=3"),
+        ("learner.strenght=3", "", "learner=ewc learner.strength=3"),
+        ("learner.strenght=3", "--multirun learner=ewc seed=0,1", "learner.strength=3"),
+        ("learner.memories=3", "", "learner=gem learner.memories=3"),
+        ("selection.grid.stregth=[1]", "learner=ewc", "+selection.grid.strength=[1]"),
+        ("trainer.max_epoch=3", "seed=1", "trainer.max_epochs=3"),
+        ("epochs=3", "seed=0,1", "trainer.max_epochs=3"),
+        ("dataset=mnist", "", "stream=split stream.source=mnist"),
+        ("dataset=mnist", "stream=permuted", "stream.source=mnist"),
+        ("~sed", "", "~seed"),
+        ("--multirn", "seed=1,2", "--multirun"),
+        ("lr=0.1", "another=wrong_one", "trainer.lr=0.1"),
+        ("lr=0.1", "backbone=é name=[", "trainer.lr=0.1"),
+    ],
+)
+def test_it_is_found_what_was_meant(wrong: str, others: str, right: str) -> None:
+    assert names.meant(wrong, shlex.split(others)) == right.split(" ")
+
+
+@pytest.mark.parametrize("wrong", ["learner=icarl", "quux=3", "trainer.lr.x=3", "experiment=foo", "foo"])
+def test_where_nothing_is_near_nothing_is_guessed(wrong: str) -> None:
+    assert names.meant(wrong, []) == []
+
+
+def test_a_key_of_another_learner_is_not_meant_where_one_is_named() -> None:
+    assert names.meant("learner.memories=3", ["learner=joint"]) == []
+
+
+def test_a_learner_of_ones_own_is_found_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "learner").mkdir()
+    (tmp_path / "learner" / "anchored.yaml").write_text("# Mine\n_target_: x.Y  # mine\n")
+    assert names.meant("learner=anchord", ["--config-dir", str(tmp_path)]) == ["learner=anchored"]
+
+
+def said(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
+    assert main(arguments) == 2
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        ("seed=3 lr=0.1 name=x", "seed=3 trainer.lr=0.1 name=x"),
+        ("+trainer.patienc=3", "trainer.patience=3"),  # Hydra takes it, and nothing reads it
+        ("--multirun learner=ewcc,gem", "--multirun learner=ewc,gem"),
+        ("seed=3 --multirn", "seed=3 --multirun"),
+        ("gem seed=3", "learner=gem seed=3"),
+        ("seed=0,1 name=x", "--multirun seed=0,1 name=x"),
+    ],
+)
+def test_the_answer_is_two_lines_of_which_one_is_the_whole_command(
+    arguments: str, answer: str, capsys: pytest.CaptureFixture
+) -> None:
+    first, second = said(capsys, *arguments.split(" "))
+    assert "Did you mean " in first
+    assert second == f"  python -m cl_lightning {answer}"
+    kept = [
+        argument for argument in answer.split(" ") if "," not in argument and not argument.startswith("--")
+    ]
+    compose_config(*kept)
+
+
+def test_the_answer_in_the_quickstart_is_what_is_said(capsys: pytest.CaptureFixture) -> None:
+    (picture,) = (block for block in docs.blocks(docs.page("quickstart"), "text") if "Did you mean" in block)
+    assert said(capsys, "model=ewc", "stream=permuted") == picture.splitlines()
+
+
+def test_a_command_can_be_copied_into_a_shell(capsys: pytest.CaptureFixture) -> None:
+    *_, command = said(capsys, "name=a b", "lr=[0.1, 0.2]")
+    assert shlex.split(command)[3:] == ["name=a b", "selection.grid.lr=[0.1, 0.2]"]
+
+
+def test_where_nothing_is_near_the_answer_says_what_lists_the_choices(capsys: pytest.CaptureFixture) -> None:
+    assert said(capsys, "learner=icarl") == [
+        "learner=icarl is not there. python -m cl_lightning learners lists what is."
+    ]
+    assert said(capsys, "data=icarl") == ["data=icarl is not there. Choose one of real, synthetic."]
+    (line,) = said(capsys, "quux=3")
+    assert line.startswith("quux is not a key here. --cfg job shows all keys")
+
+
+def test_choices_are_listed_with_the_text_of_their_files(capsys: pytest.CaptureFixture, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for name, group in LISTINGS.items():
+        assert main([name]) == 0
+        head, *lines = capsys.readouterr().out.splitlines()
+        assert head.startswith(f"The {name}")
+        files = sorted((Path(names.conf_dir()) / group).glob("*.yaml"))
+        assert [line.strip("* ").split()[0] for line in lines] == [file.stem for file in files]
+        for line, file in zip(lines, files):
+            comment = next(t for t in file.read_text().splitlines() if t.startswith("# ") and "@" not in t)
+            assert line.endswith(comment[2:])
+
+
+def test_the_version_is_the_programs_own(capsys: pytest.CaptureFixture) -> None:
+    import cl_lightning
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"cl_lightning {cl_lightning.__version__}\n"

@@ -1,0 +1,599 @@
+"""Weights & Biases gets what the records say: each point once, whatever the run went through.
+
+Offline files are read back record by record; no test reaches for the network."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from dataclasses import replace
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import wandb
+
+from cl_lightning import experiment
+from cl_lightning.cli.command import main as command_line
+from cl_lightning.cli.report import main as report
+from cl_lightning.loggers.wandb_run import open_wandb, send_run, tags_of
+from cl_lightning.loggers.wandb_service import Account, Attempt, new_attempt
+from cl_lightning.report.panels import PANELS, draw_panels
+from cl_lightning.report.projection import AXES, Curves, Projection, metrics_at
+from cl_lightning.store.folder import open_store
+from tests import docs, dying
+from tests.commands import SMALL, configure, folder_of, run
+from tests.wandb_file import Read, ended, runs_in
+
+OFFLINE = ("logger=[csv,wandb]", "logger.wandb.mode=offline")
+WHOLE = (
+    *OFFLINE, "learner=mntdp_d", "stream.head=multi_train_test", "trainer.log_every=1", "reference=true",
+    "figures=true", "logger.wandb.tags=[mine]",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run of three tasks that logged to W&B."""
+    outputs = tmp_path_factory.mktemp("finished")
+    run(outputs, *WHOLE)
+    return folder_of(configure(f"outputs={outputs}", *SMALL, *WHOLE))
+
+
+@pytest.fixture(scope="module")
+def results(finished: Path) -> dict[str, Any]:
+    return json.loads((finished / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def read(finished: Path) -> Read:
+    """What W&B got of it while it went on."""
+    return runs_in(finished)[0]
+
+
+def at_boundaries(read: Read) -> dict[int, dict[str, Any]]:
+    """What stands at each number of learned tasks."""
+    found: dict[int, dict[str, Any]] = {}
+    for learned, key, value in read.points("learned"):
+        assert key not in found.setdefault(int(learned), {}), "a point is there twice"
+        found[int(learned)][key] = value
+    return found
+
+
+def curves_in(folder: Path) -> list[tuple[int, str, float]]:
+    """The curves of training in logs.csv."""
+    with (folder / "logs.csv").open() as file:
+        rows = [(int(row["step"]), row["name"], float(row["value"])) for row in csv.DictReader(file)]
+    return [row for row in rows if row[1].startswith(("train/", "val/"))]
+
+
+# ---- points ------------------------------------------------------------------------------------------------
+
+
+def test_every_key_goes_by_the_axis_of_its_kind(read: Read) -> None:
+    assert read.axes == {key: axis for axis, keys in AXES.items() for key in keys}
+    for row in read.rows:
+        (axis,) = {"learned", "batches"} & set(row)
+        kinds = {key.partition("/")[0] for key in row if key != axis}
+        assert {f"{kind}/*" for kind in kinds} <= set(AXES[axis])
+
+
+def test_keys_have_no_values_candidates_or_classes_in_them(read: Read) -> None:
+    keys = {key for row in read.rows for key in row} - {"learned", "batches"}
+    held = {f"cost/bytes_{part}" for part in ("parameters", "buffers", "structure")}
+    assert keys == held | {
+        "test/mean_learned", "test/task/0", "test/task/1", "test/task/2",
+        "cl/ACC", "cl/AIA", "cl/BWT", "cl/FWT", "cl/forgetting", "cl/T", "cost/flops", "cost/seconds",
+        "chosen/val_accuracy", "chosen/lr", "chosen/weight_decay", "chosen/reused_modules",
+        "train/loss", "val/best", "val/alive", "matrix/table", "matrix/heat", "card/table",
+        "figures/over_tasks", "figures/paths",
+    } - {"cl/FWT"}  # fmt: skip
+
+
+def test_each_boundary_has_the_row_the_costs_and_the_choice_of_its_task(read: Read, results: dict) -> None:
+    points = at_boundaries(read)
+    for learned in (1, 2, 3):
+        row, cost = results["accuracy_matrix"][learned], results["costs"][learned - 1]
+        (chosen,) = [each for each in results["selected"] if each["where"] == f"task{learned - 1}"]
+        for j, accuracy in enumerate(row):
+            assert points[learned].get(f"test/task/{j}") == accuracy
+        assert points[learned]["test/mean_learned"] == pytest.approx(sum(row[:learned]) / learned)
+        assert points[learned]["cost/flops"] == cost["flops"]
+        assert points[learned]["cost/bytes_parameters"] == cost["held"]["parameters"]
+        assert points[learned]["chosen/val_accuracy"] == chosen["val_accuracy"]
+        assert points[learned]["chosen/lr"] == chosen["hparams"]["lr"]
+        assert points[learned]["chosen/reused_modules"] == results["notes"][learned - 1]["reused"]
+
+
+def test_metrics_at_a_boundary_are_those_of_a_stream_that_ends_there() -> None:
+    matrix = [[0.5, 0.25, 0.5], [0.875, 0.5, 0.25], [0.625, 0.75, 0.5], [0.5, 0.5, 1.0]]
+    assert metrics_at(matrix[:2]) == {"cl/ACC": 0.875, "cl/AIA": 0.875}
+    assert metrics_at(matrix[:3]) == {
+        "cl/ACC": 0.6875,
+        "cl/AIA": (0.875 + 0.6875) / 2,
+        "cl/BWT": -0.25,
+        "cl/FWT": 0.25,
+        "cl/forgetting": 0.25,
+    }
+    assert metrics_at(matrix)["cl/BWT"] == (-0.375 - 0.25) / 2
+
+
+def test_the_last_boundary_has_the_metrics_of_the_results(read: Read, results: dict) -> None:
+    last, metrics = at_boundaries(read)[3], results["metrics"]
+    assert last["cl/ACC"] == pytest.approx(metrics["average_accuracy"])
+    assert last["cl/AIA"] == pytest.approx(metrics["average_incremental_accuracy"])
+    assert last["cl/forgetting"] == pytest.approx(metrics["forgetting"])
+    assert last["cl/T"] == results["reference"]["transfer"]
+
+
+def test_each_point_inside_tasks_is_there_once(read: Read, finished: Path) -> None:
+    wanted = curves_in(finished)
+    assert {name for _, name, _ in wanted} == {"train/loss", "val/best", "val/alive"}
+    assert Counter(read.points("batches")) == Counter(wanted)
+
+
+# ---- media, summary, files ---------------------------------------------------------------------------------
+
+
+def test_the_matrix_is_there_after_each_task_as_a_picture_and_at_the_end_as_a_table(
+    read: Read, results: dict
+) -> None:
+    (table,) = [json.loads(path.read_text()) for path in read.media("matrix/table")]
+    assert table["columns"] == ["learned", "task 0", "task 1", "task 2"]
+    assert table["data"] == [[i, *row] for i, row in enumerate(results["accuracy_matrix"])]
+    pictures = [path.read_bytes() for path in read.media("matrix/heat")]
+    assert [row["learned"] for row in read.rows if "matrix/heat" in row] == [1, 2, 3]
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures)
+    assert len(set(pictures)) == 3
+
+
+def test_a_finished_run_has_its_figures_and_its_card(read: Read, results: dict, finished: Path) -> None:
+    (card,) = [json.loads(path.read_text()) for path in read.media("card/table")]
+    assert card["data"] == [[each["rule"], each["verdict"], each["evidence"]] for each in results["card"]]
+    for name in ("over_tasks", "paths"):
+        (picture,) = read.media(f"figures/{name}")
+        assert picture.read_bytes() == (finished / "figures" / f"{name}.png").read_bytes()
+
+
+def test_the_summary_has_what_the_run_came_to_and_the_verdicts_of_its_card(read: Read, results: dict) -> None:
+    metrics = results["metrics"]
+    assert {key: value for key, value in read.summary.items() if key.startswith("final/")} == {
+        "final/ACC": metrics["average_accuracy"],
+        "final/AIA": metrics["average_incremental_accuracy"],
+        "final/BWT": metrics["backward_transfer"],
+        "final/forgetting": metrics["forgetting"],
+        "final/T": results["reference"]["transfer"],
+        "final/val_accuracy": results["validation_at_end"]["mean"],
+    }
+    verdicts = {f"card/{each['rule'].replace(' ', '_')}": each["verdict"] for each in results["card"]}
+    assert {key: read.summary[key] for key in verdicts} == verdicts
+    assert read.exit_code == 0
+
+
+def artifact(read: Read) -> Any:
+    (found,) = [each for each in read.of("artifact") if each.type == "results"]
+    return found
+
+
+def test_the_artifact_has_results_configuration_and_figures_and_learners_where_they_are_asked_for(
+    read: Read, finished: Path, tmp_path: Path
+) -> None:
+    files = ["config.yaml", "results.json"] + [
+        f"figures/{name}.{kind}" for name in ("over_tasks", "paths") for kind in ("png", "svg")
+    ]
+    assert artifact(read).name == "results"
+    assert sorted(entry.path for entry in artifact(read).manifest.contents) == sorted(files)
+    copied = shutil.copytree(finished, tmp_path / "run")
+    send_run(copied, Account("p", mode="offline"), checkpoints=True, say=lambda line: None)
+    learners = [f"tasks/00{i}.pt" for i in range(3)]
+    entries = artifact(runs_in(copied)[-1]).manifest.contents
+    assert sorted(entry.path for entry in entries) == sorted([*files, *learners])
+
+
+def test_every_key_of_a_run_is_on_the_page_and_every_number_on_a_panel(
+    finished: Path, tmp_path: Path
+) -> None:
+    keys = {key for point in Projection(finished).news() for key in point}
+    listed = docs.page("dashboard").partition("## Keys")[2].partition("The summary")[0]
+    known = [re.sub(r"\{\w+\}", "*", key) for key in re.findall(r"`([\w/{}]+)`", listed)]
+    drawn = [pattern for panel in PANELS for pattern in panel.keys]
+    for key in keys - {"learned", "batches"}:
+        assert any(fnmatch(key, pattern) for pattern in known), key
+        alone = key in ("matrix/heat", "chosen/weight_decay")
+        assert alone or any(fnmatch(key, pattern) for pattern in drawn), key
+    files = draw_panels([finished], tmp_path)
+    assert {path.stem for path in files} == {panel.name for panel in PANELS} | {"matrix"}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in files)
+
+
+# ---- identity ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_says_what_it_is(read: Read, results: dict, finished: Path) -> None:
+    own, token = read.run, open_store(finished)[0].run[:8]
+    kind = f"quickstart/mntdp_d/{results['fingerprint']}"
+    assert own.display_name == f"{kind}-s0/{token}/1"
+    assert own.run_id == f"quickstart-mntdp_d-{results['fingerprint']}-s0-{token}-1"
+    assert (own.run_group, own.job_type) == (kind, "run")
+    assert set(own.tags) == {"mntdp_d", "split_mnist", "multi_train_test", "mine"}
+    assert read.config["trainer"]["batch_size"] == 64
+    about = read.config["run"]
+    assert about["fingerprint"] == results["fingerprint"]
+    assert about["stream_fingerprint"] == results["stream"]["fingerprint"]
+    assert about["commit"] == results["environment"]["commit"]
+    assert re.fullmatch("[0-9a-f]{40}|unknown", about["commit"])
+
+
+def test_two_experiments_and_two_people_have_a_run_each_in_one_project(tmp_path: Path) -> None:
+    """Today's names were made of learner, fingerprint and seed, which all of these share."""
+    little = (*OFFLINE, "stream.tasks=1", "trainer.max_epochs=1", "selection=none")
+    for outputs, name in (("mine", "one"), ("mine", "two"), ("yours", "one")):
+        run(tmp_path / outputs, *little, f"name={name}")
+    own = [ended(path).run for path in tmp_path.glob("*/*/*/*/wandb/offline-run-*/*.wandb")]
+    assert len({each.run_id for each in own}) == len({each.display_name for each in own}) == 3
+    assert len({re.search("[0-9a-f]{12}-s0", each.run_id)[0] for each in own}) == 1
+    assert {each.run_group.partition("/")[0] for each in own} == {"one", "two"}
+    assert {each.project for each in own} == {"cl_lightning"}
+
+
+def test_an_experiment_of_a_paper_is_tagged_with_it_and_a_single_pass_is_one(finished: Path) -> None:
+    _, start = open_store(finished)
+    of_gem = replace(start, name="gem_permutations", passes=1)
+    assert tags_of(of_gem) == ["mntdp_d", "split_mnist", "multi_train_test", "single_pass", "gem"]
+    assert tags_of(replace(start, name="ctrl_minus"))[-1] == "mntdp"
+
+
+# ---- kills and resumptions ---------------------------------------------------------------------------------
+
+FRAGILE = (*OFFLINE, "trainer.log_every=1", "trainer.block=1", "trainer.checkpoint_minutes=0")
+
+
+def but_seconds(points: list[tuple[float, str, Any]]) -> Counter:
+    return Counter(point for point in points if point[1] != "cost/seconds")
+
+
+def test_after_kills_the_newest_run_has_each_point_once_and_all_of_them(tmp_path: Path, read: Read) -> None:
+    again = partial(run, tmp_path, *WHOLE, "figures=false")
+    for fault in ("block:2", "record written:3", "results:1"):
+        dying.killed(fault, again)
+    again()
+    killed = runs_in(folder_of(configure(f"outputs={tmp_path}", *SMALL, *WHOLE)))
+    assert len(killed) == 4
+    assert len({each.id for each in killed}) == 4
+    assert [each.exit_code for each in killed] == [None, None, None, 0]
+    for axis in AXES:
+        assert but_seconds(killed[-1].points(axis)) == but_seconds(read.points(axis))
+    assert len(killed[-1].media("matrix/heat")) == 3
+    assert len(killed[-1].media("matrix/table")) == 1
+
+
+def test_a_killed_run_can_be_sent_and_is_no_finished_one(tmp_path: Path) -> None:
+    dying.killed("test:3", partial(run, tmp_path, "trainer.log_every=1"))
+    assert report(["wandb", str(tmp_path), "--offline", "--project", "other"]) == 0
+    folder = folder_of(configure(f"outputs={tmp_path}", *SMALL))
+    (sent,) = runs_in(folder)
+    assert sent.run.project == "other"
+    assert sorted(at_boundaries(sent)) == [0, 1]
+    assert Counter(sent.points("batches")) == Counter(curves_in(folder))
+    assert not [key for key in sent.summary if key.startswith(("final/", "card/"))]
+    assert sent.exit_code == 1
+
+
+def test_report_sends_what_the_run_itself_sent(finished: Path, read: Read, tmp_path: Path, capsys) -> None:
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+    assert report(["wandb", str(tmp_path)]) == 0  # offline, as its own configuration says
+    (sent,) = runs_in(copied)
+    assert sent.run.run_id == read.run.run_id[:-1] + "2", "the next attempt"
+    for axis in AXES:
+        assert Counter(sent.points(axis)) == Counter(read.points(axis))
+    ends = [{k: v for k, v in each.summary.items() if k[:5] in ("final", "card/")} for each in (sent, read)]
+    assert ends[0] == ends[1]
+    assert set(sent.run.tags) == set(read.run.tags)
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.endswith(f"wandb sync {sent.path.parent}")
+
+
+def test_a_run_that_cannot_be_sent_keeps_no_other_back_and_is_told(
+    finished: Path, tmp_path: Path, capsys
+) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(finished, tmp_path / name, ignore=shutil.ignore_patterns("wandb"))
+    (tmp_path / "a" / "run.json").write_text("{")
+    assert report(["wandb", str(tmp_path), "--offline"]) == 2
+    assert "run.json" in capsys.readouterr().err
+    assert len(runs_in(tmp_path / "b")) == 1
+
+
+def test_a_value_of_ones_own_that_is_no_number_is_no_point(tmp_path: Path) -> None:
+    curves = Curves(tmp_path / "logs.csv")
+    mine = {"train/mine": torch.tensor(0.5), "train/words": "two", "val/none": None, "epoch": 3}
+    assert curves.live(mine, 4) == {"batches": 4, "train/mine": 0.5}
+
+
+def test_report_of_no_run_says_what_to_give(tmp_path: Path, capsys) -> None:
+    assert report(["wandb", str(tmp_path)]) == 2
+    assert "Give folders of runs" in capsys.readouterr().err
+
+
+def test_what_is_not_whole_yet_in_the_curves_comes_with_the_next_look(tmp_path: Path) -> None:
+    path = tmp_path / "logs.csv"
+    curves = Curves(path)
+    assert list(curves.news()) == []
+    path.write_text(
+        "step,name,value\n0,task,0\n0,train/loss,0.5\n0,loss/lr=0.1,0.5\n0,val/best,0.2\n1,train/lo"
+    )
+    assert list(curves.news()) == [{"batches": 0, "train/loss": 0.5, "val/best": 0.2}]
+    with path.open("a") as file:
+        file.write("ss,0.25\n1,val/best,0.4\n1,task,1\n1,val/best,0.1\nbroken\n0,val/best,0.2\n")
+    assert list(curves.news()) == [
+        {"batches": 1, "train/loss": 0.25, "val/best": 0.4},
+        {"batches": 1, "val/best": 0.1},
+    ]
+    assert curves.read == path.stat().st_size, "nothing is read again"
+
+
+# ---- online ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def as_if_online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B takes runs as online ones, and writes files."""
+    begin = wandb.init
+    monkeypatch.setattr(wandb, "setup", lambda settings: None)
+    monkeypatch.setattr(wandb, "login", lambda **options: True)
+    monkeypatch.setattr(wandb, "init", lambda mode, **options: begin(mode="offline", **options))
+
+    def find(path: str) -> Any:
+        raise ValueError("could not find the run")
+
+    monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(run=find))
+
+
+@pytest.mark.usefixtures("as_if_online")
+def test_a_resumed_run_online_begins_with_what_was_trained_before_and_has_each_point_once(
+    tmp_path: Path, capsys
+) -> None:
+    fragile = (*FRAGILE, "logger.wandb.mode=online")
+    dying.killed("block:7", partial(run, tmp_path, *fragile))
+    folder = folder_of(configure(f"outputs={tmp_path}", *SMALL, *fragile))
+    before = curves_in(folder)
+    run(tmp_path, *fragile)
+    live = runs_in(folder)[-1].points("batches")
+    assert before
+    assert Counter(live[: len(before)]) == Counter(before)
+    assert Counter(live) == Counter(curves_in(folder))
+    assert sum("W&B: " in line for line in capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("as_if_online")
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_curves_come_while_a_task_is_learned_online_and_at_its_end_offline(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[dict[str, Any]] = []
+    seen: list[int] = []
+    log, at_the_end = wandb.Run.log, experiment.witnessed
+    monkeypatch.setattr(wandb.Run, "log", lambda self, row: (sent.append(row), log(self, row)))
+
+    def witnessed(*arguments: Any) -> dict[str, Any]:
+        seen.append(sum("batches" in row for row in sent))
+        return at_the_end(*arguments)
+
+    monkeypatch.setattr(experiment, "witnessed", witnessed)
+    run(tmp_path, *OFFLINE, f"logger.wandb.mode={mode}", "trainer.log_every=1", "stream.tasks=2")
+    assert (seen[0] > 0) == (mode == "online")
+    assert seen[1] > 0, "the first task's are there when the second one is learned"
+
+
+@pytest.mark.usefixtures("as_if_online")
+def test_earlier_runs_of_a_folder_are_tagged_as_superseded(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+    first, _ = new_attempt(copied, Account("elsewhere", entity="we"), ("gone",))
+    server = {json.loads((copied / "wandb.json").read_text())[0]["id"]: SimpleNamespace(tags=["a"], saved=0)}
+    for old in server.values():
+        old.update = lambda old=old: setattr(old, "saved", old.saved + 1)
+    asked = []
+
+    def find(path: str) -> Any:
+        asked.append(path)
+        if path.rpartition("/")[2] not in server:
+            raise ValueError("could not find the run")
+        return server[path.rpartition("/")[2]]
+
+    monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(run=find))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            send_run(copied, Account("p"), say=lambda line: None)
+    (old,) = server.values()
+    assert (old.tags, old.saved) == (["a", "superseded"], 1)
+    assert asked[:2] == [f"cl_lightning/{next(iter(server))}", first.path]
+    assert first.path.startswith("we/elsewhere/gone-")
+
+
+@pytest.mark.usefixtures("as_if_online")
+@pytest.mark.parametrize("broken", ["log", "finish"])
+def test_a_network_that_dies_stops_no_run_and_is_told_once(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    whole = getattr(wandb.Run, broken)
+
+    def dies(self: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(broken)
+        if broken == "finish" or len(calls) > 4:
+            raise ConnectionError("the network is gone")
+        return whole(self, *arguments, **options)
+
+    monkeypatch.setattr(wandb.Run, broken, dies)
+    with pytest.warns(UserWarning, match="network is gone.*report wandb") as told:
+        found = run(tmp_path, *OFFLINE, "logger.wandb.mode=online", "trainer.log_every=1")
+    assert len([each for each in told if "W&B" in str(each.message)]) == 1
+    assert len(calls) == (1 if broken == "finish" else 5)
+    assert found["finished"]
+
+
+def test_without_a_login_it_goes_offline_with_one_line(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+    asked, said = [], []
+    monkeypatch.setattr(wandb, "login", lambda **options: asked.append(options["prompt"]))
+    send_run(copied, Account("p"), say=said.append)
+    (sent,) = runs_in(copied)
+    assert asked == [False]
+    assert said == [
+        "W&B: no credentials, so this run is logged offline. Send it later with: "
+        f"wandb sync {sent.path.parent}"
+    ]
+
+
+def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_nothing_running(
+    tmp_path: Path,
+) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")} | {
+        "HOME": str(tmp_path),
+        "NETRC": str(tmp_path / "none"),
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "WANDB_API_KEY": "0" * 40,
+    }
+    overrides = [*SMALL, "stream.tasks=1", "logger=wandb", "logger.wandb.timeout=1", f"outputs={tmp_path}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cl_lightning", *overrides],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    out, err = process.communicate(timeout=120)  # ends when all that could write there have ended
+    assert process.returncode == 0, err
+    said = [line for line in out.splitlines() if "offline" in line]
+    assert len(said) == 1
+    assert "wandb sync" in said[0]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    (folder,) = tmp_path.glob("quickstart/finetune/*")
+    (sent,) = runs_in(folder)
+    assert sent.exit_code == 0, "one run, not one a Trainer"
+    assert (folder / "logs.csv").is_file()
+
+
+@pytest.mark.usefixtures("as_if_online")
+def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B knows the id of the one that failed, and would refuse it."""
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+    begin, said = wandb.init, []
+
+    def fails_online(mode: str, **options: Any) -> Any:
+        if mode == "online":
+            raise TimeoutError("no answer")
+        return begin(mode=mode, **options)
+
+    monkeypatch.setattr(wandb, "init", fails_online)
+    send_run(copied, Account("p"), say=said.append)
+    (sent,) = runs_in(copied)
+    assert sent.id.endswith("-3")
+    assert sent.exit_code == 0
+    assert [line.partition(",")[0] for line in said] == ["W&B: TimeoutError"]
+
+
+# ---- sweeps ------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path: Path) -> None:
+    sweep = (*SMALL, "stream.tasks=1", "seed=0,1", "logger=wandb", "logger.wandb.mode=offline")
+    assert command_line(["--multirun", *sweep, f"outputs={tmp_path}"]) == 0
+    points = [ended(path) for path in tmp_path.glob("*/finetune/*/wandb/offline-run-*/*.wandb")]
+    assert sorted(re.search("-(s[0-9]+)-", point.run.run_id)[1] for point in points) == ["s0", "s1"]
+    assert {point.run.job_type for point in points} == {"point"}
+    (folder,) = (path.parent for path in tmp_path.glob("*/sweeps/*/sweep.json"))
+    (summary,) = runs_in(folder)
+    assert (summary.run.job_type, summary.exit_code) == ("sweep", 0)
+    assert summary.run.run_group == f"quickstart/sweeps/{folder.name}"
+    (table,) = [json.loads(path.read_text()) for path in summary.media("sweep/table")]
+    rows = [dict(zip(table["columns"], row)) for row in table["data"]]
+    ends = [json.loads((folder / row["run"] / "results.json").read_text()) for row in rows]
+    assert [row["state"] for row in rows] == ["done", "done"]
+    assert [row["ACC"] for row in rows] == [end["metrics"]["average_accuracy"] for end in ends]
+    assert [row["val_accuracy"] for row in rows] == [end["validation_at_end"]["mean"] for end in ends]
+    assert summary.summary["sweep/jobs"] == 2
+    assert report(["wandb", str(tmp_path), "--offline"]) == 0
+    assert [each.run.job_type for each in runs_in(folder)] == ["sweep"] * 2
+    assert [each.run.job_type for each in runs_in(folder / rows[0]["run"])] == ["point"] * 2
+
+
+def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+    for status in ("failed", "failed", "success"):  # two rounds that end before the run does
+        logger = open_wandb(
+            copied, {"share": "next"}, "p", None, "offline", [], 1, False, say=lambda line: None
+        )
+        logger.log_metrics({"train/loss": 1.0}, 5)
+        logger.close(status)
+    (sent,) = runs_in(copied)
+    assert sorted(at_boundaries(sent)) == [1, 2, 3]
+    assert sent.exit_code == 0
+
+
+def test_a_search_over_whole_streams_shows_test_numbers_of_what_it_chose_alone() -> None:
+    from cl_lightning.loggers.wandb_sweep import table_of
+
+    job = {"overrides": ["a=1"], "run": "x", "state": "done"}
+    metrics = dict.fromkeys(
+        ("average_accuracy", "average_incremental_accuracy", "backward_transfer", "forward_transfer",
+         "forgetting"), 0.5
+    )  # fmt: skip
+    lost = {"finished": True, "metrics": metrics, "validation_at_end": {"mean": 0.25}, "reference": None,
+            "card": [], "chosen": None}  # fmt: skip
+    won = {**lost, "chosen": {"points": 2}}
+    sweep = {"kind": "stream_level", "jobs": [job, job, job]}
+    first, second, third = ([*row] for row in table_of(sweep, [lost, won, None]).rows)
+    assert first[3:] == ["", 0.25, None, None, None, None, None, None]
+    assert second[3:] == ["chosen", 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, None]
+    assert third[3:] == [""] + [None] * 7
+    grid = table_of({**sweep, "kind": "grid"}, [lost, lost, None]).rows
+    assert grid[0][3:] == ["", 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, None]
+
+
+# ---- attempts ----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_written_to_or_whose_record_is_damaged_gets_a_number_never_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = Account("p")
+    first, _ = new_attempt(tmp_path, account, ("a",))
+    second, earlier = new_attempt(tmp_path, account, ("a",))
+    assert ([first], first.id, second.id) == (earlier, "a-1", "a-2")
+    (tmp_path / "wandb.json").write_text("{")
+    third, _ = new_attempt(tmp_path, account, ("a",))
+    assert third.id not in ("a-1", "a-2")
+    monkeypatch.setattr("cl_lightning.loggers.wandb_service.is_writable", lambda folder: False)
+    before = (tmp_path / "wandb.json").read_text()
+    one, other = (new_attempt(tmp_path, account, ("a",))[0] for _ in range(2))
+    assert one.id != other.id
+    assert (tmp_path / "wandb.json").read_text() == before
+    assert Attempt("i", "p", None).path == "p/i"
+
+
+def test_a_projection_gives_out_what_is_new_alone(finished: Path) -> None:
+    projection = Projection(finished)
+    assert len(list(projection.news())) > 3
+    assert list(projection.news()) == []

@@ -1,0 +1,88 @@
+"""What a run says first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cl_lightning import opening
+from cl_lightning.opening import tell_shown, tell_start
+from tests.commands import configure
+
+WANDB = {"_target_": "cl_lightning.loggers.open_wandb", "project": "x"}
+CSV = {"_target_": "cl_lightning.loggers.CSVLogger"}
+TENSORBOARD = {"_target_": "pytorch_lightning.loggers.TensorBoardLogger"}
+
+
+class FiveTasks(SimpleNamespace):
+    name, head = "five", SimpleNamespace(mode="single")
+
+    def __len__(self) -> int:
+        return 5
+
+
+def started(
+    capsys: pytest.CaptureFixture, *overrides: str, learned: int = 0, told: bool = False
+) -> list[str]:
+    learner: Any = SimpleNamespace(needs=SimpleNamespace(task_id_at_test=told))
+    stream: Any = FiveTasks()
+    tell_start(configure("stream=split", *overrides), stream, learner, learned)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_the_first_line_says_stream_head_mode_and_whether_task_ids_are_given(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    plain = "finetune on split_mnist: 5 tasks, head mode single, no task ids at test, seed 0"
+    assert started(capsys) == [plain]
+    assert started(capsys, told=True) == [plain.replace("no task ids at test", "task ids given at test")]
+    assert started(capsys, "trainer.lr=0.1")[0] == plain
+    assert started(capsys, "progress=false") == []
+
+
+def test_a_run_that_goes_on_says_where(capsys: pytest.CaptureFixture) -> None:
+    assert started(capsys, learned=3)[1:] == ["It goes on where it was: 3 of 5 tasks are learned."]
+
+
+def shown(capsys: pytest.CaptureFixture, folder: Path, logger: dict) -> list[str]:
+    cfg = configure()
+    cfg.logger = logger
+    tell_shown(cfg, folder)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == "Finished before: it is only shown. resume=false starts afresh."
+    return others
+
+
+def test_a_run_that_is_only_shown_says_so_and_how_wandb_gets_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    (folder / "logs.csv").touch()
+    assert shown(capsys, folder, CSV) == []
+    assert shown(capsys, folder, {}) == []
+    send = [
+        "Nothing is logged to W&B now. This sends the run there:",
+        f"  python -m cl_lightning.report wandb '{folder}'",
+    ]
+    assert shown(capsys, folder, WANDB) == send
+    assert shown(capsys, folder, {"csv": CSV, "wandb": WANDB}) == send
+
+
+def test_other_loggers_are_said_to_log_nothing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (line,) = shown(capsys, tmp_path, {"mine": TENSORBOARD})
+    assert line == "TensorBoardLogger logs nothing now: with resume=false the run is made again, and logged."
+    (line,) = shown(capsys, tmp_path, CSV)
+    assert line.startswith("logs.csv is not written now")
+
+
+def test_jobs_of_a_sweep_say_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "in_a_sweep", lambda: True)
+    assert started(capsys, learned=3) == []
+    tell_shown(configure("logger=wandb"), tmp_path)
+    assert capsys.readouterr().err == ""
