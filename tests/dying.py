@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytorch_lightning as pl
 
-from cl_lightning import experiment
+from cl_lightning import loop
 from cl_lightning.engine import scoring, training
 from cl_lightning.engine.phases import Phases
 from cl_lightning.evaluation.evaluator import Evaluator
@@ -29,7 +29,7 @@ POINTS: dict[str, tuple[Any, str, bool]] = {
     "after a rename": (whole, "sync_folder", False),
     "record written": (files.Store, "save", True),
     "phase done": (Phases, "recall_or_train", True),
-    "task end": (experiment, "witnessed", False),
+    "task end": (loop, "witnessed", False),
     "test": (Evaluator, "measure", False),
     "results": (results, "text_of", True),
 }

@@ -28,6 +28,7 @@ ORDER = [
     ["loggers", "report"],
     ["build", "starter"],
     ["resume", "at_end", "opening"],
+    ["loop"],
     ["experiment"],
     ["notebook"],
     ["cli", "__main__", "data/__main__", "report/__main__"],

@@ -24,7 +24,7 @@ import pytest
 import torch
 import wandb
 
-from cl_lightning import experiment
+from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
 from cl_lightning.loggers.wandb_run import open_wandb, send_run, tags_of
@@ -383,14 +383,14 @@ def test_curves_come_while_a_task_is_learned_online_and_at_its_end_offline(
 ) -> None:
     sent: list[dict[str, Any]] = []
     seen: list[int] = []
-    log, at_the_end = wandb.Run.log, experiment.witnessed
+    log, at_the_end = wandb.Run.log, loop.witnessed
     monkeypatch.setattr(wandb.Run, "log", lambda self, row: (sent.append(row), log(self, row)))
 
     def witnessed(*arguments: Any) -> dict[str, Any]:
         seen.append(sum("batches" in row for row in sent))
         return at_the_end(*arguments)
 
-    monkeypatch.setattr(experiment, "witnessed", witnessed)
+    monkeypatch.setattr(loop, "witnessed", witnessed)
     run(tmp_path, *OFFLINE, f"logger.wandb.mode={mode}", "trainer.log_every=1", "stream.tasks=2")
     assert (seen[0] > 0) == (mode == "online")
     assert seen[1] > 0, "the first task's are there when the second one is learned"
