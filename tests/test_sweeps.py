@@ -56,7 +56,7 @@ def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(
 ) -> None:
     died = tmp_path / "died"
     dies = f"trainer.callbacks=[{{_target_:tests.dying.DiesOnce,where:{died},lr:'${{trainer.lr}}',at:0.2}}]"
-    sweep = (*QUICK, f"outputs={tmp_path}", *launcher, dies, "--multirun", "trainer.lr=1e30,-1,0.1,0.2")
+    sweep = (*QUICK, f"outputs={tmp_path}", *launcher, dies, "--multirun", "trainer.lr=0.2,1e30,-1,0.1")
     of_their_own = "hydra/launcher" in str(launcher)
     start = process if of_their_own else command
     if of_their_own:  # jobs have processes, one of which is killed

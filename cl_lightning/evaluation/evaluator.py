@@ -48,6 +48,7 @@ class Evaluator:
             False  # whether a learner took outputs out of the choice by itself, in what was predicted so far
         )
         self._kept: dict[int, Split] = {}
+        self._mixed: tuple[list[Split], list] = ([], [])  # the splits mixed last, and their batches
         self._frozen: dict[tuple[str, int, bool], Predictions] = {}  # that are declared never to change again
 
     def tasks_to_test(self, learned: int) -> range:
@@ -152,16 +153,23 @@ class Evaluator:
     def mixed(self, tested: Learner, splits: list[Split]) -> list[torch.Tensor]:
         """Output numbers of each split: every batch has a part of each, in an order of its own."""
         task_of = torch.cat([split.task for split in splits])
-        numbers, sizes = torch.empty_like(task_of), [len(split) for split in splits]
-        count = -(-len(task_of) // self.settings.eval_batch_size)
-        rows_of = zip(*(rows.tensor_split(count) for rows in torch.arange(len(task_of)).split(sizes)))
-        in_turn = splits[0].x.new_empty(0)  # a batch before it is shuffled: always in the same memory
-        for rows, x in zip(map(torch.cat, rows_of), zip(*(split.x.tensor_split(count) for split in splits))):
-            order = shuffled(len(rows))
-            rows = rows.index_select(0, order)
-            torch.cat(x, out=in_turn.resize_(0))
-            numbers[rows] = self.predict(tested, in_turn.index_select(0, order), task_of[rows], None)
-        return list(numbers.split(sizes))
+        numbers, given = torch.empty_like(task_of), splits[0].x.new_empty(0)
+        for rows, x in self.mixed_batches(splits):
+            given.resize_(x.shape).copy_(x)  # images of its own, always in the same memory
+            numbers[rows] = self.predict(tested, given, task_of[rows], None)
+        return list(numbers.split([len(split) for split in splits]))
+
+    def mixed_batches(self, splits: list[Split]) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        """Numbers of the images in a batch, and the images. Those of kept splits are kept themselves."""
+        known, batches = self._mixed
+        if known == splits:
+            return batches
+        count = -(-sum(map(len, splits)) // self.settings.eval_batch_size)
+        made = batches_of(splits, count)
+        if {*map(id, splits)} <= {*map(id, self._kept.values())}:
+            self._mixed = splits, list(made)
+            return self._mixed[1]
+        return made
 
     def batches(self, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))
@@ -209,6 +217,16 @@ class Evaluator:
                 split
             )
         return split
+
+
+def batches_of(splits: Sequence[Split], count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """So many batches, a part of each split in each: numbers of the images among all, and the images."""
+    sizes = [len(split) for split in splits]
+    rows_of = zip(*(rows.tensor_split(count) for rows in torch.arange(sum(sizes)).split(sizes)))
+    images_of = zip(*(split.x.tensor_split(count) for split in splits))
+    for rows, x in zip(map(torch.cat, rows_of), map(torch.cat, images_of)):
+        order = shuffled(len(rows))
+        yield rows.index_select(0, order), x.index_select(0, order)
 
 
 @cache

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,6 +62,24 @@ def test_a_launcher_that_breaks_off_loses_no_job_that_has_ended(tmp_path: Path) 
             "missing.",
         ),
     ]
+
+
+def test_a_killed_job_of_submitit_does_not_end_the_wait_for_others(tmp_path: Path, monkeypatch) -> None:
+    class Submitted:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def results(self) -> list[JobReturn]:
+            if self.number == 0:
+                raise ChildProcessError
+            write_job(tmp_path, self.number, {"folder": "b", "done": True, "value": 0.5})
+            return [JobReturn(status=JobStatus.COMPLETED)]
+
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(Job=Submitted))
+    monkeypatch.setattr(Launcher, "__module__", "hydra_plugins.hydra_submitit_launcher")
+    launcher = watched(tmp_path, lambda: [Submitted(number).results()[0] for number in (0, 1)])
+    launcher.launch([["a"], ["b"]], 0)
+    assert [(job.value, job.failure is None) for job in launcher.jobs] == [(None, False), (0.5, True)]
 
 
 def test_a_launcher_that_starts_no_job_says_why_itself(tmp_path: Path) -> None:
