@@ -12,11 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 
 from cl_lightning.cli.help import GROUPS
 from cl_lightning.conf_dir import conf_dir
+from cl_lightning.selection.sweep import in_a_sweep
 from tests import docs
 from tests.commands import SMALL, command, process
 
@@ -86,6 +88,12 @@ def test_the_table_of_groups_names_the_choices_there_are() -> None:
         )
         for path in (Path(conf_dir()) / group).glob("*.yaml"):
             assert f"`{path.stem}`" in row
+
+
+def test_a_run_after_a_command_line_in_one_process_is_no_job_of_it() -> None:
+    command("--cfg", "job")
+    assert not in_a_sweep()
+    assert not HydraConfig.initialized()
 
 
 def test_cfg_job_prints_the_configuration() -> None:

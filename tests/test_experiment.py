@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cl_lightning import experiment
+from cl_lightning import experiment, loop
 from cl_lightning.build import build_stream
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.streams.recipes import split
@@ -296,7 +296,7 @@ def test_resume_false_starts_afresh(tmp_path: Path) -> None:
 
 def test_what_failed_before_it_began_can_be_started_afresh(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(experiment, "build_learner", lambda *_: 1 / 0)
+        patch.setattr(loop, "build_learner", lambda *_: 1 / 0)
         run(tmp_path)
     assert [path.name for path in tmp_path.glob("*/*/*/*.json")] == ["status.json"]
     run(tmp_path, "resume=false")

@@ -8,26 +8,30 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning import __version__, termination
 from cl_lightning.cli.help import LISTINGS, help_page, listing
 from cl_lightning.cli.sentences import did_you_mean, from_hydra, sentence
-from cl_lightning.cli.sweeps import Job, failures, new_sweep, own_command
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal, UnknownKey
 from cl_lightning.report.layout import new_console
 from cl_lightning.selection.sweep import check_direction, in_a_sweep, tell_end, tell_failure
+
+if TYPE_CHECKING:
+    from cl_lightning.cli.sweeps import Job
 
 
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
 def run_config(cfg: DictConfig) -> float | None:
     """A job of Hydra's."""
     try:
+        from cl_lightning.cli.sweeps import own_command
         from cl_lightning.config import check_config
 
         check_config(cfg)  # before torch is imported
@@ -64,9 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if said := told(arguments):
         print(said)
         return 0
+    from cl_lightning.cli.sweeps import failures, new_sweep  # late: help is read from files alone
+
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra tells of errors in its own words
     jobs = new_sweep()
-    typed, error = sys.argv, argparse.ArgumentParser.error
+    typed, error, hydra_config = sys.argv, argparse.ArgumentParser.error, HydraConfig.instance().cfg
     try:
         sys.argv = [typed[0], *arguments]
         argparse.ArgumentParser.error = refuse  # type: ignore[assignment, method-assign]
@@ -74,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = ended(jobs, "debug.traceback=true" in arguments)
     finally:
         sys.argv, argparse.ArgumentParser.error = typed, error  # type: ignore[method-assign]
+        HydraConfig.instance().cfg = hydra_config  # what comes next in this process is no job of Hydra's
     for line in failures(jobs):
         print(line, file=sys.stderr)
     return code or 2 * any(job.failure for job in jobs)
