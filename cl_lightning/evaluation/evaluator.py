@@ -19,7 +19,9 @@ from cl_lightning.metrics.accuracy_matrix import predicted
 from cl_lightning.protocol import Grants, LearnerError, ProtocolError, running
 from cl_lightning.randomness import rng, seeded
 
-KEPT_BYTES = 1 << 30  # test tensors kept in memory between evaluations; the rest is made again
+KEPT_BYTES = (
+    1 << 30
+)  # test images kept in memory between evaluations, and as many mixed; others are made again
 MIXED_BYTES = 1 << 28  # images of several tasks that are mixed at once
 MASKED = -1e8  # a logit below this takes an output out of the choice
 
@@ -48,7 +50,7 @@ class Evaluator:
             False  # whether a learner took outputs out of the choice by itself, in what was predicted so far
         )
         self._kept: dict[int, Split] = {}
-        self._mixed: tuple[list[Split], list] = ([], [])  # the splits mixed last, and their batches
+        self._mixed: list[tuple[list[Split], list]] = []  # splits that are kept, and mixed batches of them
         self._frozen: dict[tuple[str, int, bool], Predictions] = {}  # that are declared never to change again
 
     def tasks_to_test(self, learned: int) -> range:
@@ -153,22 +155,25 @@ class Evaluator:
     def mixed(self, tested: Learner, splits: list[Split]) -> list[torch.Tensor]:
         """Output numbers of each split: every batch has a part of each, in an order of its own."""
         task_of = torch.cat([split.task for split in splits])
-        numbers, given = torch.empty_like(task_of), splits[0].x.new_empty(0)
+        numbers = torch.empty_like(task_of)
         for rows, x in self.mixed_batches(splits):
-            given.resize_(x.shape).copy_(x)  # images of its own, always in the same memory
-            numbers[rows] = self.predict(tested, given, task_of[rows], None)
+            version = x._version  # private: torch has no public count of writes
+            numbers[rows] = self.predict(tested, x, task_of[rows], None)
+            if x._version != version:  # these images were its own: the next learner has others
+                self._mixed = []
         return list(numbers.split([len(split) for split in splits]))
 
     def mixed_batches(self, splits: list[Split]) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
         """Numbers of the images in a batch, and the images. Those of kept splits are kept themselves."""
-        known, batches = self._mixed
-        if known == splits:
-            return batches
+        known = [batches for mixed, batches in self._mixed if mixed == splits]
+        if known:
+            return known[0]
+        self._mixed = [each for each in self._mixed if set(splits).isdisjoint(each[0])]
         count = -(-sum(map(len, splits)) // self.settings.eval_batch_size)
         made = batches_of(splits, count)
-        if {*map(id, splits)} <= {*map(id, self._kept.values())}:
-            self._mixed = splits, list(made)
-            return self._mixed[1]
+        if set(splits).issubset(self._kept.values()):
+            made = list(made)
+            self._mixed.append((splits, made))
         return made
 
     def batches(self, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -191,14 +191,15 @@ def opening(effort: Effort) -> Iterator[Row]:
 
 
 def evaluation(effort: Effort) -> Iterator[Row]:
-    split, tasks = examples(effort.of(10_000)), 20
-    stream = Mock(head=Head("domain", 10, HEAD.owned * tasks), test=lambda task: split)
+    tasks = 20
+    splits = [examples(effort.of(10_000), seed=task) for task in range(tasks)]
+    stream = Mock(head=Head("domain", 10, HEAD.owned * tasks), test=splits.__getitem__)
     stream.__len__ = lambda self: tasks
     evaluator = Evaluator(stream, toys.one_epoch(), torch.device("cpu"), Grants())
     learner, network = Finetune(partial(MLP, (1, 28, 28), sizes=(100, 100)), HEAD), bare.mlp()
 
     def loop() -> None:
-        for _ in range(tasks):
+        for split in splits:
             bare.accuracy(network, split.x, split.y, 1000)
 
     ours, theirs = interleaved(lambda: evaluator.row(learner, tasks), loop, repeats=effort.repeats)

@@ -153,3 +153,33 @@ def test_both_sides_of_the_fisher_information_are_equal() -> None:
     ours, theirs = fisher_sides(30)
     for f, g in zip(ours(), theirs()):
         assert torch.allclose(f, g, rtol=1e-3, atol=1e-9)
+
+
+def test_on_paper_more_devices_help_until_the_slowest_candidate_is_alone() -> None:
+    from tests.benchmarks import on_paper
+
+    cost = on_paper.Cost(whole=2.0, mean=1.0)
+    tasks = {size: count * on_paper.STEPS["reduced"][size] for size, count in on_paper.TASKS.items()}
+    mini_batches = sum(tasks.values())  # of one candidate
+    assert [on_paper.of_a_stream(shares, cost, "reduced") / mini_batches for shares in (1, 8, 22, 43)] == [
+        43, 6, 2, 2,
+    ]  # fmt: skip
+    assert round(on_paper.checkpoint(64)) == 102, "the published memory"
+
+
+@pytest.mark.all
+def test_costs_on_paper_are_measured(capsys) -> None:
+    from tests.benchmarks import on_paper
+
+    on_paper.show(on_paper.on_cpu(repeats=1, part=0.1), on_paper.on_gpu(10, width=4, batch=2))
+    assert capsys.readouterr().out.count("\n| ") == 2 + 8
+
+
+def test_operations_on_paper_are_those_of_a_layer_by_hand() -> None:
+    from tests.benchmarks import on_paper
+
+    least = on_paper.operations(width=4, reused=6, batch=2)  # the head alone is trained
+    whole = on_paper.operations(width=4, reused=0, batch=2)
+    head = 2 * 2 * 4 * 10  # a product and a sum for each image, input and output
+    forward = least - head
+    assert 2 < whole / forward < 3  # backward is twice as much, but for the first layer's inputs
