@@ -27,7 +27,7 @@ from cl_lightning.build import build_sources, check_targets
 from cl_lightning.cli.data import COMMANDS, configured
 from cl_lightning.cli.help import LISTINGS
 from cl_lightning.cli.report import main as report
-from cl_lightning.cli.sweeps import points_for
+from cl_lightning.cli.search import points_for
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.learners import Learner
 from cl_lightning.report.schema import schema

@@ -13,8 +13,8 @@ import pytest
 from cl_lightning.callbacks.progress import ProgressDisplay
 from cl_lightning.cli import help as help_page
 from cl_lightning.cli.choice import show_choices
+from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.report import print_groups, print_status
-from cl_lightning.cli.sweeps import Job
 from cl_lightning.report.compare import Code, Group
 from cl_lightning.report.results import metrics_of
 from cl_lightning.report.tables import show

@@ -24,14 +24,14 @@ from cl_lightning.report.layout import new_console
 from cl_lightning.selection.sweep import check_direction, in_a_sweep, tell_end, tell_failure
 
 if TYPE_CHECKING:
-    from cl_lightning.cli.sweeps import Job
+    from cl_lightning.cli.jobs import Job
 
 
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
 def run_config(cfg: DictConfig) -> float | None:
     """A job of Hydra's."""
     try:
-        from cl_lightning.cli.sweeps import own_command
+        from cl_lightning.cli.jobs import own_command
         from cl_lightning.config import check_config
 
         check_config(cfg)  # before torch is imported
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if said := told(arguments):
         print(said)
         return 0
-    from cl_lightning.cli.sweeps import failures, new_sweep  # late: help is read from files alone
+    from cl_lightning.cli.jobs import failures, new_sweep  # late: help is read from files alone
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra tells of errors in its own words
     jobs = new_sweep()

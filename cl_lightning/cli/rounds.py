@@ -8,7 +8,8 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from cl_lightning.cli.sweeps import Job, held, show_on_wandb, show_runs, write_sweep
+from cl_lightning.cli.jobs import Job
+from cl_lightning.cli.sweeps import held, show_on_wandb, show_runs, write_sweep
 from cl_lightning.errors import Refusal
 
 

@@ -11,11 +11,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.grid import dimension
 
+T = TypeVar("T")
 Point = dict[str, Any]  # values by dotted key
 
 
@@ -105,3 +106,13 @@ def choose(jobs: Sequence[Scored], over_seeds: bool) -> list[Choice]:
                 best = max(scores, key=lambda number: (scores[number], -number))
                 choices.append(Choice(others, together, best, scores[best]))
     return choices
+
+
+def is_for(choice: Choice, job: Scored) -> bool:
+    """Whether a choice is one among these jobs."""
+    return job.others == choice.others and job.seed in choice.seeds
+
+
+def winning(choice: Choice, jobs: Sequence[T], scored: Sequence[Scored]) -> list[T]:
+    """The jobs of the point that was chosen: one a seed."""
+    return [job for job, each in zip(jobs, scored) if is_for(choice, each) and each.number == choice.number]

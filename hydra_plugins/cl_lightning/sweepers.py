@@ -41,7 +41,8 @@ class Grid(BasicSweeper):
         self.others = others  # settings of another sweeper, as of hydra/sweeper=optuna
 
     def setup(self, **given: Any) -> None:
-        from cl_lightning.cli.sweeps import WatchedLauncher, refuse_another_sweeper
+        from cl_lightning.cli.launching import WatchedLauncher
+        from cl_lightning.cli.search import refuse_another_sweeper
 
         refuse_another_sweeper(self.others)
         super().setup(**given)
@@ -67,6 +68,6 @@ class StreamLevel(Grid):
     validation data."""
 
     def sweep(self, arguments: list[str]) -> Any:
-        from cl_lightning.cli.sweeps import sweep_streams
+        from cl_lightning.cli.search import sweep_streams
 
         return sweep_streams(self, arguments)

@@ -235,7 +235,7 @@ def test_a_search_without_validation_data_chooses_nothing_and_says_so(tmp_path: 
 
 
 def test_the_papers_strengths_of_ewc_are_the_outer_grid_of_its_experiments() -> None:
-    from cl_lightning.cli.sweeps import points_for
+    from cl_lightning.cli.search import points_for
     from cl_lightning.config import compose_config
 
     for stream in ("minus", "plus", "in", "out", "pl", "long"):

@@ -1,0 +1,73 @@
+"""The jobs of a sweep: what came of each, what it is called, and the command that makes its run alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hydra.core.hydra_config import HydraConfig
+
+from cl_lightning.selection.sweep import in_a_sweep
+
+OF_SWEEPS = (
+    "hydra.mode",
+    "hydra/launcher",
+    "hydra.launcher",
+    "hydra/sweeper",
+    "hydra.sweeper",
+    "hydra.sweep.",
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that has ended."""
+
+    number: int
+    overrides: list[str]
+    failure: str | None  # None: it did not fail
+    value: float | None  # what its run returned: the mean validation accuracy at the end of the stream
+    folder: str | None  # of its run
+
+
+ended_jobs: list[Job] = []  # of the sweep that is going on; a process has one at a time
+
+
+def new_sweep() -> list[Job]:
+    """The list that will hold the jobs of the next sweep as they end."""
+    ended_jobs.clear()
+    return ended_jobs
+
+
+def different(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:
+    """The overrides of a job that not all jobs have."""
+    return [override for override in own if not all(override in other for other in jobs)]
+
+
+def failures(jobs: Sequence[Job]) -> list[str]:
+    """Lines that name each job that failed by what it has and not all jobs have, and say why."""
+    failed = [job for job in jobs if job.failure]
+    lines = [f"{len(failed)} of {len(jobs)} jobs failed. The same command again does only what is missing."]
+    for job in failed:
+        own = different(job.overrides, [other.overrides for other in jobs])
+        lines.append(f"  {' '.join(own or job.overrides)}: {' '.join(str(job.failure).splitlines())}")
+    return lines if failed else []
+
+
+def own_command() -> list[str]:
+    """The arguments of this run alone; of a sweep's job, those that make the same run without the sweep."""
+    if not in_a_sweep():
+        return sys.argv[1:]
+    hydra = HydraConfig.get()
+    folders = [
+        f"--config-dir={source.path}"
+        for source in hydra.runtime.config_sources
+        if source.provider == "command-line"
+    ]
+    kept = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(OF_SWEEPS)]
+    by_file = not any(
+        override.startswith("hydra.mode") for override in hydra.overrides.hydra
+    )  # as studies in conf/experiment
+    own = [override for override in hydra.overrides.task if not override.startswith("share=")]
+    return [*folders, *kept, *["hydra.mode=RUN"] * by_file, *own]

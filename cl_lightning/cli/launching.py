@@ -1,0 +1,100 @@
+"""Launchers of Hydra's, held to this: a job that fails or is killed ends no other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig
+
+from cl_lightning.cli.jobs import Job, ended_jobs
+from cl_lightning.cli.sentences import sentence
+from cl_lightning.cli.watching import watched
+from cl_lightning.errors import Refusal
+from cl_lightning.selection.sweep import read_job, write_job
+
+
+class WatchedLauncher:
+    """A launcher of Hydra's, whose jobs are watched; one that fails gives None, and ends no other."""
+
+    def __init__(self, launcher: Any, config: DictConfig) -> None:
+        self.launcher, self.folder = launcher, Path(config.hydra.sweep.dir).resolve()
+        self.jobs = ended_jobs  # those that have ended
+
+    def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        numbers = range(initial_job_idx, initial_job_idx + len(overrides))
+        for number in numbers:
+            write_job(self.folder, number, {})  # in the place of what an earlier start said
+        with watched(self.folder, overrides, initial_job_idx):
+            try:
+                with lost_jobs_are_returned(self.launcher):
+                    ended = list(self.launcher.launch(overrides, initial_job_idx=initial_job_idx))
+            except (KeyboardInterrupt, SystemExit):
+                end_processes()
+                raise
+            except Exception as error:  # of joblib where the process of a job was killed: it ends all jobs
+                if not any(read_job(self.folder, number) for number in numbers):
+                    raise  # the launcher could not start any
+                ended = [failed_job(error) for _ in overrides]
+        for number, own, job in zip(numbers, overrides, ended):
+            about = read_job(self.folder, number)
+            failure = why_it_failed(about, job)
+            value = about.get("value") if "done" in about else None
+            self.jobs.append(Job(number, list(own), failure, value, about.get("folder")))
+            job.status, job.return_value = JobStatus.COMPLETED, value  # else Hydra raises what failed
+        return ended
+
+
+def failed_job(error: Exception) -> JobReturn:
+    return JobReturn(status=JobStatus.FAILED, _return_value=error)
+
+
+def why_it_failed(about: Mapping[str, Any], job: JobReturn) -> str | None:
+    """What a job has said of itself counts: a launcher may have lost it."""
+    if "done" in about or "failed" in about:
+        return about.get("failed")
+    if job.status != JobStatus.FAILED:
+        return "It ended and said nothing. The same command makes it again."
+    error = job._return_value  # reading return_value raises it
+    if isinstance(error, Refusal):
+        return sentence(error)
+    what = "It was killed" if "folder" in about else "It had not begun when the launcher broke off"
+    return f"{what} ({type(error).__name__}). The same command does what is missing."
+
+
+@contextmanager
+def lost_jobs_are_returned(launcher: Any) -> Iterator[None]:
+    """Have submitit return a job whose process was killed as one that failed: it would raise while others
+    still run."""
+    if "submitit" not in type(launcher).__module__:
+        yield
+        return
+    submitted = import_module("submitit").Job
+    results = submitted.results
+
+    def returned(job: Any) -> list[Any]:
+        try:
+            return results(job)
+        except Exception as error:
+            return [failed_job(error)]
+
+    submitted.results = returned
+    try:
+        yield
+    finally:
+        submitted.results = results
+
+
+def end_processes() -> None:
+    """Have the jobs that run in processes of their own saved and ended, as by SIGTERM. (Linux tells which
+    they are.)"""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # of a process that has just ended
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                os.kill(int(stat.parent.name), signal.SIGTERM)

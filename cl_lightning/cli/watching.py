@@ -1,0 +1,91 @@
+"""The lines of a sweep: how its jobs fare, while they run and as they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+
+from rich.console import Console
+
+from cl_lightning.cli.jobs import different
+from cl_lightning.selection.sweep import read_job
+
+POLLED = 0.5  # seconds between two looks at the jobs
+
+
+@contextmanager
+def watched(folder: Path, overrides: Sequence[Sequence[str]], first: int) -> Iterator[None]:
+    """While jobs run, whatever runs them: a line for each that ends, and on a terminal where the others
+    are."""
+    over = Event()
+    watch = Watch(folder, overrides, first)
+    thread = Thread(target=watch.run, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        watch.look()
+        watch.close()
+
+
+class Watch:
+    """Looks at the files in which jobs and runs say how they fare."""
+
+    def __init__(self, folder: Path, overrides: Sequence[Sequence[str]], first: int) -> None:
+        self.folder, self.overrides, self.first = folder, overrides, first
+        self.said: dict[int, str] = {}
+        self.console, self.began = Console(stderr=True), monotonic()
+        self.live = self.console.status("") if self.console.is_terminal else None
+
+    def run(self, over: Event) -> None:
+        if self.live:
+            self.live.start()
+        while not over.wait(POLLED):
+            self.look()
+
+    def look(self) -> None:
+        from cl_lightning.store.status import read_status
+
+        running = []
+        for place, own in enumerate(self.overrides):
+            about = read_job(self.folder, self.first + place)
+            status = read_status(Path(about["folder"])) if "folder" in about else None
+            if "failed" in about:
+                said = " ".join(about["failed"].splitlines())
+                self.say(
+                    place, f"{'diverged' if status and status.state == 'diverged' else 'failed'}: {said}"
+                )
+            elif "done" in about:  # its status may still be that of an earlier start
+                self.say(place, "done")
+            elif status is not None:
+                running.append(f"{self.name(own)}: {status.learned} of {status.tasks} tasks")
+        if self.live:
+            done = f"{len(self.said)} of {len(self.overrides)} jobs ended{self.left()}"
+            self.live.update("; ".join([done, *running[:4]]))
+
+    def say(self, place: int, how: str) -> None:
+        if place not in self.said:
+            self.said[place] = how
+            left = self.left() if len(self.said) < len(self.overrides) else ""
+            line = (
+                f"job {place + 1} of {len(self.overrides)} ({self.name(self.overrides[place])}) {how}{left}"
+            )
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def name(self, own: Sequence[str]) -> str:
+        return " ".join(different(own, self.overrides) or own)
+
+    def left(self) -> str:
+        from cl_lightning.callbacks.progress import clock
+
+        ended, still = len(self.said), len(self.overrides) - len(self.said)
+        return f", {clock((monotonic() - self.began) / ended * still)} left" if ended and still else ""
+
+    def close(self) -> None:
+        if self.live:
+            self.live.stop()
