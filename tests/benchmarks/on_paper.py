@@ -1,9 +1,9 @@
 """On paper: what S_long's 100 tasks with 43 candidates each and three seeds need, and where more devices or
 nodes stop helping: ``python -m tests.benchmarks.on_paper``.
 
-On a CPU the cost of a candidate is measured here, with trainer=reduced: width 16, batches of 32. On a GPU it is
-the operations of the published setting (width 64, batches of 256), divided by what a GPU is assumed to do a
-second: ``--teraflops 10``.
+On a CPU the cost of a candidate is measured here, with trainer=reduced: width 16, batches of 32. On a GPU it
+is the operations of the published setting (width 64, batches of 256), divided by what a GPU is assumed to do
+a second: ``--teraflops 10``.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Cost(NamedTuple):
 def of_a_task(shares: int, cost: Cost, steps: int) -> float:
     """Seconds until the slowest share of a task's candidates is trained.
 
-    >>> of_a_task(43, Cost(2.0, 1.0), 10), of_a_task(8, Cost(2.0, 1.0), 10), of_a_task(1, Cost(2.0, 1.0, 5), 10)
-    (20.0, 60.0, 435.0)
+    >>> of_a_task(43, Cost(2.0, 1.0), steps=10), of_a_task(8, Cost(2.0, 1.0, start=5), steps=10)
+    (20.0, 65.0)
     """
     return max(math.ceil(CANDIDATES / shares) * cost.mean, cost.whole) * steps + cost.start
 
@@ -114,7 +114,7 @@ def show(cpu: Cost, gpu: Cost) -> None:
 
 
 def rows(cpu: Cost, gpu: Cost) -> list[tuple[str, str, Cost, int, int]]:
-    """Where, with what setting and cost, how many seeds at once, and how many shares of a task's candidates."""
+    """Where, with what setting and cost, how many seeds at once, and shares of a task's candidates."""
     in_process = cpu._replace(start=0.0)
     gpu_jobs = gpu._replace(start=cpu.start)
     return [
