@@ -185,10 +185,10 @@ def stream_record(stream: Stream, name: str) -> StreamRecord:
 def of_a_search(cfg: DictConfig, folder: Path, results: Results) -> Results:
     """The results of a run whose settings a search over whole streams chose (``+best=``): they say so."""
     chosen: Any = OmegaConf.to_container(cfg.chosen, resolve=True)
-    if chosen.pop("fingerprint") != results["fingerprint"]:
+    if chosen.pop("fingerprint") != results["fingerprint"] or cfg.seed not in chosen["seeds"]:
         print(
-            "This is not the run that the search over whole streams chose: some settings are others. The "
-            "head of the best= file has its command.",
+            "This is not the run that the search over whole streams chose: some settings, or the seed, are "
+            "others. The head of the best= file has its command.",
             file=sys.stderr,
         )
         return results

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -12,65 +11,113 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from cl_lightning.cli.choice import folder_of
-from cl_lightning.cli.jobs import Job
+from cl_lightning.cli.jobs import Job, config_dirs, kept_of
 from cl_lightning.conf_dir import LOOKS
 from cl_lightning.identity import learner_name
 from cl_lightning.selection.stream_level import Choice
-from cl_lightning.store.records import ChosenRecord
+from cl_lightning.selection.sweep import as_override
+from cl_lightning.store.folder import open_store
+from cl_lightning.store.records import ChosenRecord, StartRecord
 from cl_lightning.store.whole import write_whole
 
 
-def from_here(folder: Path) -> Path:
-    """A folder as one would type it: without the path to where the command was given."""
-    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-
-
 def write_best(
-    folder: Path,
-    chosen: Sequence[Job],
-    choice: Choice,
-    record: ChosenRecord,
-    over_seeds: bool,
-    loader: Any,
-    master: DictConfig,
-    also: Sequence[str] = (),
+    sweeper: Any, job: Job, choice: Choice, record: ChosenRecord, over_seeds: bool, also: Sequence[str]
 ) -> Path:
     """``best/<learner>-s<seed>.yaml``: a choice for ``+best=`` that makes the winner again. ``also`` are the
     overrides of this choice that not all have; but for the learner's, they are part of the name."""
-    job = chosen[0]
-    cfg = loader.load_sweep_config(master, job.overrides)
-    run = json.loads((folder_of(job) / "results.json").read_text())
+    loader, folder = sweeper.hydra_context.config_loader, sweeper.launcher.folder
+    cfg = loader.load_sweep_config(sweeper.config, job.overrides)
     values_of = [
         re.sub(r"\W+", "_", each.partition("=")[2]) for each in also if not each.startswith("learner=")
     ]
     name = "-".join([learner_name(cfg), *values_of, *([] if over_seeds else [f"s{choice.seeds[0]}"])])
-    choices, values, rest = [], OmegaConf.create({}), []
+    overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(job.overrides))
+    head = [*head_of(job, choice, record), f"# {shlex.join(command_of(sweeper, name, job, overrides))}"]
+    body = body_of(loader, overrides, over_seeds)
+    body["chosen"] = {"fingerprint": start_of(job).fingerprint, **asdict(record)}
+    if is_a_sweep(sweeper, overrides):
+        body["hydra"] = {"mode": "RUN", "sweeper": {"params": None}}
+    path = folder / "best" / f"{name}.yaml"
+    with write_whole(path) as building:
+        building.write_text("\n".join([*head, yaml.safe_dump(body, sort_keys=False)]))
+    return path
+
+
+def body_of(loader: Any, overrides: Sequence[Override], over_seeds: bool) -> dict[str, Any]:
+    """The choices and values that make the winner. Hydra wants those that override others last."""
+    added: list[dict[str, Any]] = []
+    overriding: list[dict[str, Any]] = []
+    values = OmegaConf.create({})
     left_out = (*LOOKS, "hydra", "chosen", *["seed"] * over_seeds)
-    for override in OverridesParser.create(config_loader=loader).parse_overrides(list(job.overrides)):
+    for override in overrides:
         key, value = override.key_or_group, override.value()
         if override.is_delete():
-            rest.append(f"~{key}")
-        elif loader.repository.group_exists(key):
-            choices.append({f"/{key}" if override.is_add() else f"override /{key}": value})
+            continue
+        if loader.repository.group_exists(key):
+            if override.is_add():
+                added.append({f"/{key}": value})
+            else:
+                overriding.append({f"override /{key}": value})
         elif key.partition(".")[0] not in left_out:
             OmegaConf.update(values, key, value, force_add=True)
-    head = [
+    plain: Any = OmegaConf.to_container(values)
+    return {"defaults": [*added, "_self_", *overriding], **plain}
+
+
+def is_a_sweep(sweeper: Any, overrides: Sequence[Override]) -> bool:
+    """Whether these settings are a sweep by themselves, as studies in ``conf/experiment`` are."""
+    own = [each.input_line for each in overrides if not str(each.input_line).startswith("hydra.")]
+    kept = kept_of(sweeper.config.hydra)
+    loader, name = sweeper.hydra_context.config_loader, sweeper.config.hydra.job.config_name
+    return bool(loader.load_configuration(name, [*kept, *own], RunMode.RUN).hydra.mode == RunMode.MULTIRUN)
+
+
+def start_of(job: Job) -> StartRecord:
+    found = open_store(folder_of(job))
+    assert found is not None, "it has a score"
+    return found[1]
+
+
+def head_of(job: Job, choice: Choice, record: ChosenRecord) -> list[str]:
+    """What chose the winner, among what, under which rules and by which program."""
+    start = start_of(job)
+    told = "told" if start.needs["task_id_at_test"] else "not told"
+    program = f"{start.version['package']} ({start.version['source_hash']})"
+    return [
         "# @package _global_",
         "# Chosen by selection=stream_level: the best mean validation accuracy over all tasks at the end of "
         "the stream",
-        f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; stream "
-        f"{run['stream']['fingerprint']}; "
-        f"program {run['version']['package']} ({run['version']['source_hash']}); sweep {folder.name}",
-        f"# python -m cl_lightning --config-dir {shlex.quote(str(from_here(folder)))} "
-        f"+best={name}{''.join(f' {each!r}' for each in rest)}",
+        f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; "
+        f"{record.scored} of {record.points} points have a score",
+        f"# protocol: head {start.stream.head}; the learner is {told} the task at test",
+        f"# stream {start.stream.fingerprint}",
+        f"# program {program}; commit {start.environment.get('commit', 'unknown')}",
+        f"# sweep {record.sweep}",
     ]
-    plain: Any = OmegaConf.to_container(values)
-    by = {"fingerprint": run["fingerprint"], **asdict(record)}
-    body = yaml.safe_dump({"defaults": [*choices, "_self_"], **dict(plain), "chosen": by}, sort_keys=False)
-    path = folder / "best" / f"{name}.yaml"
-    with write_whole(path) as building:
-        building.write_text("\n".join([*head, body]))
-    return path
+
+
+def command_of(sweeper: Any, name: str, job: Job, overrides: Sequence[Override]) -> list[str]:
+    """The command that makes the winner again, or finds it: with the folders of the sweep's own command. It
+    deletes what a file cannot."""
+    folder, own = str(from_here(sweeper.launcher.folder)), config_dirs(sweeper.config.hydra)
+    places = [str(place) for place in sweeper.config.hydra.searchpath or []]
+    places += [folder] * bool(own)  # of several --config-dir only the last would count
+    return [
+        *("python", "-m", "cl_lightning", "--config-dir", *(map(from_here, own) if own else [folder])),
+        *[f"hydra.searchpath={as_override(places)}"] * bool(places),
+        f"+best={name}",
+        *(f"~{override.key_or_group}" for override in overrides if override.is_delete()),
+        *(override for override in job.overrides if override.startswith("outputs=")),
+    ]
+
+
+def from_here(folder: str | Path) -> str:
+    """A folder as one would type it: without the path to where the command was given."""
+    folder = Path(folder)
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)

@@ -1,5 +1,4 @@
-"""What a search over whole streams leaves: a table of its points, a file that makes the winner again, a
-record in the winner's run."""
+"""What a search over whole streams leaves: a table of its points, and marks in the runs that were chosen."""
 
 from __future__ import annotations
 
@@ -11,41 +10,53 @@ from typing import Any
 
 from rich.console import Console
 
-from cl_lightning.cli.jobs import Job, different
+from cl_lightning.cli.jobs import Job, different, name_of
 from cl_lightning.cli.sweeps import read_sweep
 from cl_lightning.report.layout import Column, new_console, tables, titled
-from cl_lightning.report.results import mark_chosen
+from cl_lightning.report.results import mark_chosen, results_of
+from cl_lightning.report.schema import TaskCosts
 from cl_lightning.report.tables import metric_table, metrics_in
 from cl_lightning.selection.stream_level import Choice, Scored, is_for, winning
+from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import ChosenRecord
 
 
-def write_choice(searched: Sequence[Job], chosen: Sequence[Job], choice: Choice) -> ChosenRecord:
+def write_choice(
+    sweep: str, jobs: Sequence[Job], scored: Sequence[Scored], chosen: Sequence[Job], choice: Choice
+) -> ChosenRecord:
     """Record in the runs that were chosen that they were, from how many, and what the search cost."""
-    runs = [
-        json.loads((Path(job.folder) / "results.json").read_text())
-        for job in searched
-        if job.folder and job.value is not None
-    ]
-    costs = [cost for run in runs for cost in run["costs"]]
+    own = [(job, each) for job, each in zip(jobs, scored) if is_for(choice, each)]
+    points = {each.number for _, each in own}
+    costs = [cost for job, _ in own if job.folder for cost in costs_in(Path(job.folder))]
     record = ChosenRecord(
-        points=len(searched) // len(choice.seeds),
+        points=len(points),
         seeds=list(choice.seeds),
         score=choice.score,
         flops=sum(cost["flops_executed"] for cost in costs),
         seconds=sum(cost["seconds"].get("cpu", 0.0) for cost in costs),
+        scored=len(points - {each.number for _, each in own if each.score is None}),
+        sweep=sweep,
     )
     for job in chosen:
         mark_chosen(folder_of(job), record)
     return record
 
 
-def take_back(folder: Path, winners: Sequence[Sequence[Job]]) -> None:
-    """Unmark runs that this sweep chose before and does not choose now: jobs that were missing have ended."""
+def costs_in(folder: Path) -> Sequence[TaskCosts]:
+    """What the tasks of a run cost; of one that came to no end, those that it learned."""
+    found = open_store(folder)
+    return [] if found is None else results_of(*found)["costs"]
+
+
+def take_back(sweep: str, folder: Path, winners: Sequence[Sequence[Job]]) -> None:
+    """Unmark runs that this sweep chose before and does not choose now: jobs that were missing have ended. A
+    run that another sweep has chosen since stays marked."""
     now = {folder_of(job).resolve() for chosen in winners for job in chosen}
     for before in read_sweep(folder).get("chosen", []):
         for run in before.get("runs", []):  # older sweeps do not say
-            if (folder / run).resolve() not in now and (folder / run / "run.json").is_file():
+            found = None if (folder / run).resolve() in now else open_store(folder / run)
+            record = found and found[0].load("chosen", ChosenRecord)
+            if record and record.sweep in (sweep, None):
                 mark_chosen(folder / run, None)
 
 
@@ -66,7 +77,7 @@ def show_choices(
     for job, each in zip(jobs, scored):
         won = any(is_for(choice, each) and choice.number == each.number for choice in choices)
         score = "-" if each.score is None else f"{each.score:.4f}"
-        rows.append([" ".join(different(job.overrides, names) or job.overrides), score, "yes" if won else ""])
+        rows.append([name_of(job.overrides, names), score, "yes" if won else ""])
     console = console or new_console()
     columns = [Column("run", text=True), Column("validation"), Column("chosen", text=True)]
     title = "Mean validation accuracy over all tasks at the end of the stream"
@@ -76,14 +87,32 @@ def show_choices(
         for job in winning(choice, jobs, scored):
             results = json.loads((folder_of(job) / "results.json").read_text())
             found.setdefault(choice.others, []).append(results)
-            name = " ".join(different(job.overrides, names) or job.overrides)
+            name = name_of(job.overrides, names)
             console.print(f"Chosen: {name}", highlight=False, markup=False, soft_wrap=True)
             console.print(metric_table(metrics_in(results)))
             console.print(f"Results: {folder_of(job) / 'results.json'}", highlight=False, soft_wrap=True)
+    below = not_chosen(scored, choices)
     for others, runs in found.items():
         if len(runs) > 1:
             own = " ".join(different(others, list(found))) + ": " if len(found) > 1 else ""
-            console.print(f"{own}{mean_of(runs)}", highlight=False, markup=False, soft_wrap=True)
+            below.append(f"{own}{mean_of(runs)}")
+    for line in below:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def not_chosen(scored: Sequence[Scored], choices: Sequence[Choice]) -> list[str]:
+    """Lines that tell for what nothing was chosen."""
+    combinations = list(dict.fromkeys(each.others for each in scored))
+    lines = []
+    for others in combinations:
+        left = [each for each in scored if each.others == others]
+        left = [each for each in left if not any(is_for(choice, each) for choice in choices)]
+        if left:
+            seeds = ", ".join(map(str, dict.fromkeys(each.seed for each in left)))
+            own = "".join(f"{each} " for each in different(others, combinations))
+            why = "each point lacks a run that came to the end of the stream"
+            lines.append(f"Nothing was chosen for {own}seed={seeds}: {why}.")
+    return lines
 
 
 def mean_of(runs: Sequence[dict[str, Any]]) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
+from cl_lightning.conf_dir import LOOKS
 from cl_lightning.selection.sweep import in_a_sweep
 
 OF_SWEEPS = (
@@ -45,13 +47,37 @@ def different(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:
     return [override for override in own if not all(override in other for other in jobs)]
 
 
+def name_of(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
+    """What a job is called: by what it has and not all jobs have; a job alone by all that says what it is.
+
+    >>> name_of(["a=1", "seed=0"], [["a=1", "seed=0"], ["a=1", "seed=1"]])
+    'seed=0'
+    >>> name_of(["a=1", "progress=false", "hydra.mode=RUN"], [["a=1", "progress=false", "hydra.mode=RUN"]])
+    'a=1'
+    """
+    return " ".join(different(own, jobs) or [each for each in own if says_what(each)] or own)
+
+
+def says_what(override: str) -> bool:
+    """Whether an override says what is made; others say where, how, or that it is a job."""
+    return not override.startswith("hydra") and key_of(override).partition(".")[0] not in LOOKS
+
+
+def key_of(override: str) -> str:
+    """
+    >>> key_of("+learner.strength=3"), key_of("~seed")
+    ('learner.strength', 'seed')
+    """
+    return override.lstrip("+~").partition("=")[0]
+
+
 def failures(jobs: Sequence[Job]) -> list[str]:
     """Lines that name each job that failed by what it has and not all jobs have, and say why."""
     failed = [job for job in jobs if job.failure]
     lines = [f"{len(failed)} of {len(jobs)} jobs failed. The same command again does only what is missing."]
     for job in failed:
-        own = different(job.overrides, [other.overrides for other in jobs])
-        lines.append(f"  {' '.join(own or job.overrides)}: {' '.join(str(job.failure).splitlines())}")
+        name = name_of(job.overrides, [other.overrides for other in jobs])
+        lines.append(f"  {name}: {' '.join(str(job.failure).splitlines())}")
     return lines if failed else []
 
 
@@ -60,14 +86,16 @@ def own_command() -> list[str]:
     if not in_a_sweep():
         return sys.argv[1:]
     hydra = HydraConfig.get()
-    folders = [
-        f"--config-dir={source.path}"
-        for source in hydra.runtime.config_sources
-        if source.provider == "command-line"
-    ]
-    kept = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(OF_SWEEPS)]
-    by_file = not any(
-        override.startswith("hydra.mode") for override in hydra.overrides.hydra
-    )  # as studies in conf/experiment
+    folders = [f"--config-dir={folder}" for folder in config_dirs(hydra)]
     own = [override for override in hydra.overrides.task if not override.startswith("share=")]
-    return [*folders, *kept, *["hydra.mode=RUN"] * by_file, *own]
+    return [*folders, *kept_of(hydra), "hydra.mode=RUN", *own]  # the mode: a file may say that it is a sweep
+
+
+def kept_of(hydra: Any) -> list[str]:
+    """The overrides of Hydra's own settings that are not about sweeps."""
+    return [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(OF_SWEEPS)]
+
+
+def config_dirs(hydra: Any) -> list[str]:
+    """The folder that ``--config-dir`` names, if any."""
+    return [source.path for source in hydra.runtime.config_sources if source.provider == "command-line"]

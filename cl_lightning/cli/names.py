@@ -110,6 +110,14 @@ def as_key_of_another_choice(
                 yield 0.99 * likeness(key, f"{group}.{name}"), arguments
 
 
+def nearest_key(key: str, settings: Mapping[str, Any]) -> str | None:
+    """The key that was meant by a wrong one, if any is near."""
+    from cl_lightning.config import key_paths  # late: --help reads files alone
+
+    score, near = max((likeness(key, path), path) for path in key_paths(settings))
+    return near if score >= LIKE else None
+
+
 def likeness(typed: str, known: str) -> float:
     """From 0 to 1, where they are the same. What is typed may leave out the first parts of a key; all that it
     has must be alike.

@@ -7,18 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.cli.jobs import different
+from cl_lightning.cli.jobs import different, key_of, name_of
+from cl_lightning.cli.sentences import named_by_hydra
 from cl_lightning.cli.sweeps import held, show_on_wandb, write_sweep
-from cl_lightning.conf_dir import LOOKS
+from cl_lightning.conf_dir import LOOKS, sweep_name
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import (
     Choice,
     Point,
     Scored,
     choose,
-    is_for,
     outer_points,
     winning,
 )
@@ -29,6 +30,7 @@ AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells th
     "hydra.mode=MULTIRUN",
     f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
 )
+NO_OTHER_RUN = (*LOOKS, "checkpoints", "hydra")  # keys with which a run is the same
 
 
 def refuse_another_sweeper(settings: Mapping[str, Any]) -> None:
@@ -66,16 +68,52 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
     for combination in sweeper.split_arguments(parsed, None)[0]:
         cfg = loader.load_sweep_config(sweeper.config, combination)
         base = [override for override in combination if not of_the_search(override)]
-        others = tuple(
-            override
-            for override in base
-            if override.lstrip("+~").partition("=")[0].partition(".")[0] not in ("seed", *LOOKS)
-        )
-        for number, point in enumerate(points_for(cfg)):
+        others = tuple(o for o in base if key_of(o).partition(".")[0] not in ("seed", *LOOKS))
+        points = points_for(cfg)
+        for number, point in enumerate(points):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
             jobs.append([*base, *AS_A_JOB, *values])
             scored.append(Scored(others, int(cfg.seed), number, None))
+        check_keys(sweeper, cfg, points[0], jobs[-len(points)])
+    refuse_twice(jobs)
     return jobs, scored, bool(cfg.selection.over_seeds)
+
+
+def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> None:
+    """Refuse an outer grid over a key that is not there, before any job starts."""
+    from cl_lightning.cli.names import nearest_key
+    from cl_lightning.identity import learner_name
+
+    try:
+        sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, job)
+    except ConfigCompositionException as error:
+        key = named_by_hydra(str(error))
+        if key not in point:
+            raise
+        settings: Any = OmegaConf.to_container(cfg)
+        near = nearest_key(key, settings)
+        meant = f" Did you mean {near}?" if near else ""
+        raise Refusal(
+            f"selection.stream goes through {key}, which is not a key with learner={learner_name(cfg)} and "
+            f"the other choices here.{meant}"
+        ) from error
+
+
+def refuse_twice(jobs: Sequence[list[str]]) -> None:
+    """Refuse two jobs that would be the same run: a choice among them means nothing, and side by side one
+    would keep the other out."""
+    known: dict[frozenset[tuple[str, str]], list[str]] = {}
+    for job in jobs:
+        last = {key_of(each): each for each in job if key_of(each).partition(".")[0] not in NO_OTHER_RUN}
+        before = known.setdefault(frozenset(last.items()), job)
+        if before is not job:
+            unlike = [*different(before, [job]), *different(job, [before])]
+            why = f"{' and '.join(unlike)} make no difference to it" if unlike else "values are named twice"
+            raise Refusal(
+                f"Two jobs of this sweep would make the same run, {name_of(job, jobs)}: {why}. Name each "
+                "value once, and sweep over no key that selection.stream goes through or that changes no "
+                "result."
+            )
 
 
 def leave(
@@ -85,21 +123,19 @@ def leave(
     from cl_lightning.cli.best import write_best
     from cl_lightning.cli.choice import take_back, write_choice
 
-    folder, loader = sweeper.launcher.folder, sweeper.hydra_context.config_loader
-    jobs = sweeper.launcher.jobs
+    folder, jobs, name = sweeper.launcher.folder, sweeper.launcher.jobs, sweep_name(sweeper.config)
     winners = [winning(choice, jobs, found) for choice in choices]
-    take_back(folder, winners)
+    take_back(name, folder, winners)
     write_sweep(sweeper, "stream_level", arguments, found, choices)
     for choice, chosen in zip(choices, winners):
-        own = [job for job, each in zip(jobs, found) if is_for(choice, each)]
         also = different(choice.others, [other.others for other in choices])
-        record = write_choice(own, chosen, choice)
-        write_best(folder, chosen, choice, record, over_seeds, loader, sweeper.config, also)
+        record = write_choice(name, jobs, found, chosen, choice)
+        write_best(sweeper, chosen[0], choice, record, over_seeds, also)
 
 
 def of_the_search(override: str) -> bool:
     """Whether an override is for the search over streams, and not for its jobs."""
-    name = override.lstrip("+~").partition("=")[0]
+    name = key_of(override)
     return name in ("selection", "selection.over_seeds") or (
         name.partition(".stream")[0] == "selection" and ".stream" in name
     )
@@ -110,8 +146,8 @@ def points_for(cfg: DictConfig) -> list[Point]:
     from cl_lightning.identity import learner_name
 
     selection: Any = OmegaConf.to_container(cfg.selection, resolve=True)
-    grid = selection["stream"] or tuned_grid(cfg)
-    points = outer_points(grid) if grid else []
+    grid = tuned_grid(cfg) if selection["stream"] is None else selection["stream"]
+    points = [] if grid is None else outer_points(grid)
     if not points:
         raise Refusal(
             f"selection=stream_level has no outer grid for learner {learner_name(cfg)}: the experiment "

@@ -10,7 +10,7 @@ from time import monotonic
 
 from rich.console import Console
 
-from cl_lightning.cli.jobs import different
+from cl_lightning.cli.jobs import name_of
 from cl_lightning.selection.sweep import read_job
 
 POLLED = 0.5  # seconds between two looks at the jobs
@@ -78,7 +78,7 @@ class Watch:
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def name(self, own: Sequence[str]) -> str:
-        return " ".join(different(own, self.overrides) or own)
+        return name_of(own, self.overrides)
 
     def left(self) -> str:
         from cl_lightning.callbacks.progress import clock

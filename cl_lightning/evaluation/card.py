@@ -44,7 +44,7 @@ class Setting:
     declares_past: bool = False
     passes: int | None = None  # of a single pass: how often each example may be seen
     callbacks: Sequence[str] = ()  # the user's own
-    chosen_of: int | None = None  # points of a search over whole streams that chose this run
+    chosen: ChosenRecord | None = None  # by a search over whole streams
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def card_of(
         declares_past=needs["past_data"],
         passes=start.passes,
         callbacks=start.callbacks,
-        chosen_of=chosen.points if chosen else None,
+        chosen=chosen,
     )
     return (
         card(setting, [lesson_of(task, stream.tasks[task.task]["n_train"]) for task in tasks])
@@ -209,9 +209,12 @@ def more_than_two_tasks(tasks: int) -> Finding:
 
 def causality(setting: Setting, lessons: Sequence[Lesson]) -> Finding:
     rule = "causality"
-    if setting.chosen_of is not None:
-        told = f"validation data of all tasks, past and future, chose this run among {setting.chosen_of}"
-        return verdict(rule, False, f"{told} over whole streams (selection=stream_level)")
+    if chosen := setting.chosen:
+        scored = chosen.points if chosen.scored is None else chosen.scored
+        told = f"validation data of all tasks, past and future, chose this run among {scored}"
+        lacking = f"; {chosen.points - scored} of {chosen.points} points have no score"
+        more = lacking * (scored < chosen.points)
+        return verdict(rule, False, f"{told} over whole streams (selection=stream_level){more}")
     ahead = [i for i, lesson in enumerate(lessons) if max(lesson.lent) > i]
     if ahead:
         return verdict(

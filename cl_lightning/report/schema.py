@@ -189,12 +189,27 @@ class Reference(TypedDict):
 @strict
 class Chosen(TypedDict):
     points: Annotated[int, Field(ge=1, description="Of the outer grid that was searched.")]
+    scored: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Points that were compared, with a score for each of these seeds; null in older "
+            "records.",
+        ),
+    ]
+    sweep: Annotated[str | None, Field(description="Name of the sweep that chose; null in older records.")]
     seeds: Annotated[list[int], Field(description="Seeds that chose together.")]
     score: Annotated[
         float, Field(description="Mean validation accuracy over all tasks at the end, and over these seeds.")
     ]
-    flops: Annotated[Number, Field(description="Operations of all runs of the search for these seeds.")]
-    seconds: Annotated[float, Field(ge=0, description="The processor's seconds of all these runs.")]
+    flops: Annotated[
+        Number,
+        Field(
+            description="Operations of all runs of the search for these seeds; of a run that came to no end, "
+            "those of the tasks that it learned."
+        ),
+    ]
+    seconds: Annotated[float, Field(ge=0, description="The processor's seconds of the same.")]
 
 
 @strict

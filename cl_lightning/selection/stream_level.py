@@ -33,11 +33,12 @@ def outer_points(grid: Any) -> list[Point]:
         dimensions = {key: dimension(key, values, "selection.stream") for key, values in dotted(grid)}
         points = [dict(zip(dimensions, point)) for point in itertools.product(*dimensions.values())]
         return without_seeds(points) if dimensions else []
-    points = [dict(dotted(point)) if isinstance(point, Mapping) else {} for point in grid]
+    listed = grid if isinstance(grid, Sequence) else []
+    points = [dict(dotted(point)) if isinstance(point, Mapping) else {} for point in listed]
     if not points or not all(points) or any(point.keys() != points[0].keys() for point in points):
         raise Refusal(
-            f"selection.stream={grid} is not a list of points. Each point is a mapping, and all have the "
-            "same keys: "
+            f"selection.stream={grid} is neither values by key, as in {{learner.strength: [1, 10]}}, nor a "
+            "list of points. Each point is a mapping, and all have the same keys: "
             "[{learner.strength: 1, trainer.lr: 0.1}, {learner.strength: 10, trainer.lr: 0.01}]."
         )
     return without_seeds(points)
@@ -88,9 +89,8 @@ class Choice:
 
 
 def choose(jobs: Sequence[Scored], over_seeds: bool) -> list[Choice]:
-    """The best point of each combination, by seed or by the mean over seeds; of equals the first. None of
-    whose runs reached the end: none. The mean is over all seeds of the sweep: a point that lacks one is not
-    chosen."""
+    """The best point of each combination, for each seed or by the mean over all seeds; of equal points the
+    first. A point that lacks the score of a seed is not chosen; where all points do, nothing is."""
     choices = []
     for others in dict.fromkeys(job.others for job in jobs):
         own = [job for job in jobs if job.others == others]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.grammar.utils import escape_special_characters  # Hydra's own, which has no public name
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
@@ -16,6 +20,7 @@ from cl_lightning.store.whole import write_whole
 
 OURS = "hydra_plugins.cl_lightning."
 GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs
+NO_WORDS = ("null", "true", "false", "inf", "nan")  # in any case: Hydra reads them as values
 JOBS = "jobs"  # in a sweep's folder: where each job says which run it is
 
 
@@ -29,11 +34,26 @@ class OneFolder(Callback):
 
 
 def as_override(value: Any) -> str:
+    """A value in Hydra's grammar.
+
+    >>> as_override([1, 2]), as_override("a=ü"), as_override("mlp"), as_override("null"), as_override(None)
+    ('[1,2]', '"a=ü"', 'mlp', '"null"', 'null')
+    >>> as_override([{"svhn": "dtd"}, {"a b": 1e-05}]), as_override({})
+    ('[{svhn:dtd},{a\\\\ b:1e-05}]', '{}')
     """
-    >>> as_override([1, 2]), as_override("a=ü"), as_override(None)
-    ('[1, 2]', '"a=ü"', 'null')
-    """
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        pairs = (f"{escape_special_characters(str(key))}:{as_override(of)}" for key, of in value.items())
+        return f"{{{','.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(as_override, value))}]"
+    if isinstance(value, str):
+        return value if is_word(value) else QuotedString(value, Quote.double).with_quotes()
+    return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def is_word(text: str) -> bool:
+    """Whether Hydra reads a text without quotes as the same text."""
+    return re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", text) is not None and text.lower() not in NO_WORDS
 
 
 def in_a_sweep() -> bool:

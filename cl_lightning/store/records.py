@@ -199,8 +199,10 @@ class ChosenRecord:
     points: int  # of the outer grid
     seeds: list[int]  # that chose together
     score: float  # the mean validation accuracy over all tasks, and over these seeds
-    flops: int  # operations of all runs of the search for these seeds
+    flops: int  # operations of all runs of the search for these seeds; of unfinished ones, of whole tasks
     seconds: float  # the processor's
+    scored: int | None = None  # points with a score for each of these seeds; None: an older record
+    sweep: str | None = None  # the name of the sweep; None: an older record
 
 
 @dataclass(frozen=True)
