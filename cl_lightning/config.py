@@ -84,10 +84,10 @@ def check_config(cfg: DictConfig) -> None:
         )
     if "stream" in settings["selection"]:
         raise Refusal(
-            "selection=stream_level learns whole streams, one a point of an outer grid: that is a sweep, "
-            "and this is a single run.\n"
-            "Start it from the command line, without another sweeper and without selection as a swept key; "
-            "or use selection=task_level."
+            "selection.stream, the outer grid of selection=stream_level, goes through whole streams: that is "
+            "a sweep, and this is a single run.\n"
+            "Start it from the command line with selection=stream_level, without another sweeper and without "
+            "selection as a swept key; or use selection=task_level and leave selection.stream out."
         )
     check_arguments(Settings, settings)
     Training(**settings["trainer"])  # refuses keys that do not go together

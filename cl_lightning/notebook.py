@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning import experiment
 from cl_lightning.build import build_learner, build_stream
+from cl_lightning.cli.sentences import from_hydra
 from cl_lightning.config import compose_config
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import run_folder
@@ -108,6 +112,9 @@ class Run:
     def predict(self, x: torch.Tensor, task: int, after: int | None = None) -> torch.Tensor:
         """Output numbers (n,) for images of a task, as the evaluator takes them: the learner is told the task
         only if it declared so, and outputs of other tasks are masked where the stream's head says so."""
+        tasks = len(self.start.stream.tasks)
+        if not 0 <= task < tasks:
+            raise Refusal(f"task={task} is no task of this stream: it has {tasks}, counted from 0.")
         learner = self.learner(after)
         with torch.no_grad():
             logits = learner(x, task if learner.needs.task_id_at_test else None)
@@ -122,9 +129,29 @@ class Run:
 
 def run(*overrides: str) -> Run:
     """Make the run of a command line, or find it: ``run("learner=ewc", "stream=permuted", "seed=1")``."""
-    cfg = compose_config(*overrides)
+    for override in overrides:
+        refuse_no_run(override)
+    try:
+        cfg = compose_config(*overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise from_hydra(error) from None
     experiment.run(cfg, list(overrides))
     return Run(run_folder(cfg, build_stream(cfg)))
+
+
+def refuse_no_run(override: str) -> None:
+    """Refuse an argument that is about more than one run, or about Hydra's command line."""
+    if override.startswith("-"):
+        raise Refusal(f"{override} is for the command line: run takes group=choice and key=value alone.")
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:
+        raise Refusal(f"{override} cannot be read: arguments are group=choice or key=value.") from None
+    if parsed.is_sweep_override():
+        raise Refusal(
+            f"{override} names several values: that is a sweep, and run makes a single run. Call it once for "
+            "each, or start the sweep from the command line."
+        )
 
 
 def load(folder: str | Path) -> Run:

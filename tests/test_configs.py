@@ -88,7 +88,7 @@ def test_an_experiment_has_its_own_name(name: str) -> None:
 LEARNERS = ["finetune", "independent", "independent_gem", "joint", "gem", "mntdp_d"]
 TOLD = r"grants\.task_id_at_test=false"
 REFUSED = {  # what learners need and experiments do not give
-    **{("split_single_head", learner): TOLD for learner in ("independent", "independent_gem", "mntdp_d")},
+    **{("robust_single_head", learner): TOLD for learner in ("independent", "independent_gem", "mntdp_d")},
     **{(name, "mntdp_d"): "MNTDP compares paths" for name in EXPERIMENTS if name.startswith("gem_")},
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]

@@ -56,6 +56,30 @@ def test_an_unfinished_run_is_loaded_as_far_as_it_is(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("learner=nix", "learner=nix is not there"),
+        ("lr=0.1", "lr is not a key here. Did you mean trainer.lr?"),
+        ("seed=0,1", "names several values: that is a sweep, and run makes a single run"),
+        ("-m", "-m is for the command line"),
+        ("--config-dir=x", "--config-dir=x is for the command line"),
+        ("learner=[", "learner=[ cannot be read: arguments are group=choice or key=value"),
+    ],
+)
+def test_what_is_no_single_run_is_refused_with_a_sentence(argument: str, says: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        run(argument)
+    assert says in str(refusal.value)
+    assert "--multirun" not in str(refusal.value)
+
+
+def test_a_task_that_is_not_there_is_refused(made) -> None:
+    for task in (3, -1):
+        with pytest.raises(Refusal, match=f"task={task} is no task of this stream: it has 3"):
+            made.predict(made.stream().test(0).x, task=task)
+
+
 def test_the_package_itself_imports_nothing_that_takes_time() -> None:
     asked = "cl_lightning.run; assert 'torch' in sys.modules"
     code = f"import cl_lightning, sys; assert 'torch' not in sys.modules; {asked}"

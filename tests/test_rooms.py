@@ -30,8 +30,7 @@ ORDER = [
     ["resume", "at_end", "opening"],
     ["loop"],
     ["experiment"],
-    ["notebook"],
-    ["cli", "__main__", "data/__main__", "report/__main__"],
+    ["cli", "notebook", "__main__", "data/__main__", "report/__main__"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

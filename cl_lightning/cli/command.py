@@ -21,7 +21,7 @@ from cl_lightning.cli.sentences import did_you_mean, from_hydra, sentence
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal, UnknownKey
 from cl_lightning.report.layout import new_console
-from cl_lightning.selection.sweep import check_direction, in_a_sweep, tell_end, tell_failure
+from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
 
 if TYPE_CHECKING:
     from cl_lightning.cli.jobs import Job
@@ -35,7 +35,6 @@ def run_config(cfg: DictConfig) -> float | None:
         from cl_lightning.config import check_config
 
         check_config(cfg)  # before torch is imported
-        check_direction()
         from cl_lightning.experiment import run
 
         value = run(cfg, own_command())

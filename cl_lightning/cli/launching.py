@@ -29,8 +29,8 @@ class WatchedLauncher:
 
     def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         numbers = range(initial_job_idx, initial_job_idx + len(overrides))
-        for number in numbers:
-            write_job(self.folder, number, {})  # in the place of what an earlier start said
+        for number, own in zip(numbers, overrides):  # in the place of what an earlier start said
+            write_job(self.folder, number, {"overrides": list(own)})
         with watched(self.folder, overrides, initial_job_idx):
             try:
                 with lost_jobs_are_returned(self.launcher):
@@ -39,7 +39,7 @@ class WatchedLauncher:
                 end_processes()
                 raise
             except Exception as error:  # of joblib where the process of a job was killed: it ends all jobs
-                if not any(read_job(self.folder, number) for number in numbers):
+                if not any({"folder", "failed"} & read_job(self.folder, number).keys() for number in numbers):
                     raise  # the launcher could not start any
                 ended = [failed_job(error) for _ in overrides]
         for number, own, job in zip(numbers, overrides, ended):

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cl_lightning.cli.dashboard import report_panels, report_wandb
+from cl_lightning.cli.jobs import name_of
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Group, groups_in, in_order, keys_of, markdown, runs_in, table
 from cl_lightning.report.layout import Column, new_console, tables
@@ -107,9 +108,9 @@ def print_status(folders: Sequence[Path], console: Console | None = None) -> int
     for top in folders:
         rows, said = [], []
         sweeps = sorted({path.parent.parent for path in top.rglob(f"{JOBS}/*.json")})
-        rows += [
-            [str(folder.relative_to(top)), state_of_sweep(folder), megabytes(folder)] for folder in sweeps
-        ]
+        for folder in sweeps:
+            rows.append([str(folder.relative_to(top)), state_of_sweep(folder), megabytes(folder)])
+            said += failures_of(folder)
         for folder in runs_below(top):
             status = status_of(folder)
             state = "done" if status is None else str(status)
@@ -137,16 +138,37 @@ def megabytes(folder: Path) -> str:
 def state_of_sweep(folder: Path) -> str:
     """Who runs a sweep, and how many of its jobs are done, failed, running and waiting."""
     held = is_held(folder)
-    jobs = [read_job(folder, int(path.stem)) for path in (folder / JOBS).glob("*.json")]
-    states = Counter(state_of_job(job, held) for job in jobs)
+    states = Counter(state_of_job(job, held) for job in jobs_of(folder))
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     if not held:
-        return f"sweep {'interrupted' if states['missing'] else 'done'}: {counts}"
+        open_ = states["missing"] + states["running"]  # jobs may outlive a sweep that was killed
+        return f"sweep {'interrupted' if open_ else 'done'}: {counts}"
     holder = read_holder(folder / "holder.json")
     return f"sweep running by process {holder['process']} on {holder['machine']}: {counts}"
 
 
 def state_of_job(job: dict[str, Any], held: bool) -> str:
-    """The state of a job by what it has said, in a sweep that is held by a process or not."""
-    said = next((state for state in ("done", "failed") if state in job), None)
-    return said or ("missing" if not held else "running" if "folder" in job else "waiting")
+    """The state of a job by what it has said, in a sweep that is held by a process or not. A job can go on
+    without its sweep, and then holds its run."""
+    if said := next((state for state in ("done", "failed") if state in job), None):
+        return said
+    if "folder" in job and (held or is_held(Path(job["folder"]))):
+        return "running"
+    return "waiting" if held else "missing"
+
+
+def jobs_of(folder: Path) -> list[dict[str, Any]]:
+    """What is known of each job of a sweep."""
+    return [read_job(folder, n) for n in sorted(int(path.stem) for path in (folder / JOBS).glob("*.json"))]
+
+
+def failures_of(folder: Path) -> list[str]:
+    """Lines for the jobs that failed and whose runs do not say so: they were refused before, or in use."""
+    jobs = jobs_of(folder)
+    names = [job.get("overrides", []) for job in jobs]
+    lines = []
+    for job, own in zip(jobs, names):
+        status = status_of(Path(job["folder"])) if "folder" in job else None
+        if "failed" in job and not (status and status.said):
+            lines.append(f"{folder}: {name_of(own, names)}: {' '.join(job['failed'].splitlines())}")
+    return lines

@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.cli.jobs import different, key_of, name_of
+from cl_lightning.cli.jobs import different, key_of
 from cl_lightning.cli.sentences import named_by_hydra
 from cl_lightning.cli.sweeps import held, show_on_wandb, write_sweep
 from cl_lightning.conf_dir import LOOKS, sweep_name
@@ -91,6 +91,7 @@ def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> N
         if key not in point:
             raise
         settings: Any = OmegaConf.to_container(cfg)
+        del settings["selection"]["stream"]  # which has the wrong key, too
         near = nearest_key(key, settings)
         meant = f" Did you mean {near}?" if near else ""
         raise Refusal(
@@ -108,11 +109,10 @@ def refuse_twice(jobs: Sequence[list[str]]) -> None:
         before = known.setdefault(frozenset(last.items()), job)
         if before is not job:
             unlike = [*different(before, [job]), *different(job, [before])]
-            why = f"{' and '.join(unlike)} make no difference to it" if unlike else "values are named twice"
+            why = f"{' and '.join(unlike)} make no difference" if unlike else "a value is named twice"
             raise Refusal(
-                f"Two jobs of this sweep would make the same run, {name_of(job, jobs)}: {why}. Name each "
-                "value once, and sweep over no key that selection.stream goes through or that changes no "
-                "result."
+                f"Two jobs of this sweep would make the same run: {why}. Name each value once, and sweep "
+                "over no key that selection.stream goes through or that changes no result."
             )
 
 

@@ -18,6 +18,15 @@ from cl_lightning.cli.help import LISTINGS
 from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_the_disk, nearest
 
 LINES = 5
+OUTER = (
+    "{} is for selection=stream_level, which is a sweep of its own, without --multirun and without another "
+    "selection beside it. Say selection=stream_level, or leave {} out."
+)
+OF_A_CHOICE = {  # keys that are there with one choice alone
+    "best": "best is a choice of a sweep that chose: --config-dir <folder of the sweep> +best=...",
+    "selection.stream": OUTER.format(*["selection.stream"] * 2),
+    "selection.over_seeds": OUTER.format(*["selection.over_seeds"] * 2),
+}
 
 
 def sentence(error: BaseException) -> str:
@@ -53,10 +62,8 @@ def from_hydra(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return missing_choice(error, arguments)
     if isinstance(error, ConfigCompositionException) and (named := named_by_hydra(words[0])):
-        if named == "best":
-            return Refusal(
-                f"{named} is a choice of a sweep that chose: --config-dir <folder of the sweep> +best=..."
-            )
+        if named in OF_A_CHOICE:
+            return Refusal(OF_A_CHOICE[named])
         wrong = argument_of(named, arguments) or named
         said = f"{named} is not a key here."
         more = Refusal(
@@ -133,6 +140,8 @@ def did_you_mean(
     right = meant(single, [argument for argument in arguments if argument != wrong])
     if not right:
         return otherwise
+    if "=" not in wrong:  # the key alone was wrong, and is all that is known
+        right = [*right[:-1], right[-1].removesuffix("=")]
     several = value.split(",")
     if choice in several and len(several) > 1:
         named, _, instead = right[-1].partition("=")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
-from cl_lightning.errors import Refusal
 from cl_lightning.store.whole import write_whole
 
 OURS = "hydra_plugins.cl_lightning."
@@ -28,6 +28,7 @@ class OneFolder(Callback):
     """The sweep tells its jobs its folder: by their own arguments they would name another."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        check_direction(config.hydra.sweeper)
         folder = str(Path(config.hydra.sweep.dir).resolve())
         with open_dict(config):
             config.hydra.overrides.hydra.append(f"hydra.sweep.dir={as_override(folder)}")
@@ -72,15 +73,17 @@ def sweeper_that_chooses() -> str | None:
     return None if target.endswith(".BasicSweeper") or target in GOING_THROUGH else target
 
 
-def check_direction() -> None:
-    """Refuse Optuna where it would look for the lowest accuracy, as it does when it is told nothing."""
-    if in_a_sweep() and "optuna" in str(HydraConfig.get().sweeper._target_):
-        direction = HydraConfig.get().sweeper.get("direction")
-        if getattr(direction, "name", direction) != "maximize":
-            raise Refusal(
-                "hydra/sweeper=optuna looks for the lowest value, and a run returns its validation accuracy. "
-                "Add hydra.sweeper.direction=maximize."
-            )
+def check_direction(sweeper: DictConfig) -> None:
+    """End a sweep, before any job, where Optuna would look for the lowest accuracy, as it does when it is
+    told nothing. (Of other exceptions in a callback Hydra makes warnings.)"""
+    direction = sweeper.get("direction")
+    if "optuna" in str(sweeper._target_) and getattr(direction, "name", direction) != "maximize":
+        print(
+            "hydra/sweeper=optuna looks for the lowest value, and a run returns its validation accuracy. "
+            "Add hydra.sweeper.direction=maximize.",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
 
 
 def tell_folder(folder: Path) -> None:
@@ -111,8 +114,8 @@ def write_job(sweep: Path, number: int, about: dict[str, Any]) -> None:
 
 
 def read_job(sweep: Path, number: int) -> dict[str, Any]:
-    """What a job has said of itself: the ``folder`` of its run when it has begun, then that it is ``done``
-    with its ``value``, or why it ``failed``."""
+    """What is known of a job: its ``overrides``, and what it has said of itself: the ``folder`` of its run
+    when it has begun, then that it is ``done`` with its ``value``, or why it ``failed``."""
     try:
         return json.loads((sweep / JOBS / f"{number}.json").read_text())
     except (OSError, ValueError):

@@ -60,8 +60,9 @@ class Progress:
     """Says of a run, while it is held, how far it is."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.status = Status("running", process=os.getpid(), machine=platform.node())
+        self.folder, before = folder, read_status(folder) or Status("running")
+        own = Status("running", process=os.getpid(), machine=platform.node())
+        self.status = replace(own, learned=before.learned, tasks=before.tasks)  # until it says more
 
     def say(self, learned: int, tasks: int) -> None:
         self.status = replace(self.status, learned=learned, tasks=tasks)

@@ -158,6 +158,18 @@ def test_the_report_tells_how_far_a_sweep_is(held: bool, tmp_path: Path, capsys)
     assert expected in capsys.readouterr().out
 
 
+def test_jobs_that_outlive_a_killed_sweep_run_and_what_was_refused_is_told(tmp_path: Path, capsys) -> None:
+    run_of, refused = tmp_path / "a_run", "It cannot work."
+    run_of.mkdir()
+    write_job(tmp_path, 0, {"overrides": ["seed=0", "x=1"], "folder": str(run_of)})
+    write_job(tmp_path, 1, {"overrides": ["seed=0", "x=2"], "failed": refused})
+    with FileLock(run_of / "lock"):
+        assert report(["status", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "sweep interrupted: 1 failed, 1 running" in said
+    assert f"{tmp_path}: x=2: {refused}" in said
+
+
 def test_jobs_keep_their_newest_learner_and_single_runs_all(tmp_path: Path) -> None:
     two = (*QUICK, "stream.tasks=2", "trainer.max_epochs=1")
     kept = {}

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
+from cl_lightning.cli.choice import costs_in, not_chosen, take_back
 from cl_lightning.cli.command import main
 from cl_lightning.cli.report import main as report
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import schema
+from cl_lightning.resume import of_a_search
 from cl_lightning.selection.grid import grid_points
 from cl_lightning.selection.stream_level import Choice, Scored, choose, outer_points
+from cl_lightning.selection.sweep import as_override
 from cl_lightning.store.records import ChosenRecord
-from tests.commands import command, process, run
+from tests.commands import command, finished, process, run
 from tests.dying import dying, in_a_child
 from tests.soak import soak_sweeps
 
@@ -167,6 +175,167 @@ def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
     assert f"Results: {winner / 'results.json'}" in capfd.readouterr().out
     assert main([*again, f"outputs={tmp_path}", "learner.strength=0"]) == 0
     assert "This is not the run that the search over whole streams chose" in capfd.readouterr().err
+
+
+TINY = (
+    "stream.tasks=2", "stream.n_train=50", "stream.n_val=30", "stream.n_test=30", "trainer.max_epochs=1",
+    "data.sources.mnist.train=500", "data.sources.mnist.test=100", "progress=false", "figures=false",
+    "logger=none", "trainer.single_pass=false",
+)  # fmt: skip
+TWO = ("selection=stream_level", "selection.stream={learner.strength:[0,30]}")
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        ("learner=mine", "+experiment=gem_passes"),  # a study, with a sweep of its own
+        ("+experiment=gem_passes", "learner=mine"),
+        ("learner=ewc", "stream=permuted"),
+    ],
+)
+def test_the_winners_file_and_its_command_find_the_winner_whatever_the_search_was(
+    choices: tuple[str, ...], tmp_path: Path, monkeypatch, capfd
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "of_ones_own" / "learner" / "mine.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("_target_: cl_lightning.learners.EWC\nname: mine\nstrength: 3.0\n")
+    own = ["--config-dir", "of_ones_own"] if "learner=mine" in choices else []
+    assert main([*own, *choices, *TINY, *TWO, "outputs=runs"]) == 0
+    said = capfd.readouterr().out
+    assert "hydra" not in said
+    sweep = json.loads(sweep_of(tmp_path / "runs").read_text())
+    (best,) = (sweep_of(tmp_path / "runs").parent / "best").iterdir()
+    winner = (sweep_of(tmp_path / "runs").parent / sweep["chosen"][0]["runs"][0]).resolve()
+    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    for sweeps in ("sweeps.sweep_grid", "search.sweep_streams"):
+        monkeypatch.setattr(f"cl_lightning.cli.{sweeps}", lambda *_: pytest.fail("a sweep"))
+    (of_the_head,) = (line for line in best.read_text().splitlines() if line.startswith("# python"))
+    of_the_run = json.loads((winner / "results.json").read_text())["command"]
+    for arguments in (shlex.split(of_the_head)[4:], of_the_run):
+        shown = []
+        monkeypatch.setattr("cl_lightning.experiment.show", lambda _, folder, **__: shown.append(folder))  # noqa: B023
+        assert main(arguments) == 0
+        assert [folder.resolve() for folder in shown] == [winner]
+        assert "This is not the run" not in capfd.readouterr().err
+
+
+def test_the_head_of_a_winners_file_says_under_which_rules_it_was_chosen(tmp_path: Path) -> None:
+    assert main(["learner=ewc", "stream=permuted", *TINY, *TWO, f"outputs={tmp_path}"]) == 0
+    folder = sweep_of(tmp_path).parent
+    head = (folder / "best" / "ewc-s0.yaml").read_text()
+    sweep = json.loads((folder / "sweep.json").read_text())
+    run_of = json.loads((folder / sweep["chosen"][0]["runs"][0] / "results.json").read_text())
+    for part in (
+        f"score {sweep['chosen'][0]['score']:.6f}; seeds 0; 2 of 2 points have a score",
+        "protocol: head domain; the learner is not told the task at test",
+        f"stream {run_of['stream']['fingerprint']}",
+        f"({run_of['version']['source_hash']}); commit {run_of['environment']['commit']}",
+        f"sweep {sweep['name']}",
+    ):
+        assert f"{part}\n" in head
+
+
+def test_the_chosen_run_with_another_seed_is_not_the_one_that_was_chosen(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    marked: list[Path] = []
+    monkeypatch.setattr("cl_lightning.resume.mark_chosen", lambda folder, _: marked.append(folder))
+    chosen = {"fingerprint": "f", "points": 2, "seeds": [0, 2], "score": 0.5, "flops": 1, "seconds": 0.0}
+    results: Any = {"fingerprint": "f", "chosen": None}
+    for seed in (0, 1, 2):
+        of_a_search(OmegaConf.create({"seed": seed, "chosen": chosen}), tmp_path / str(seed), results)
+        assert ("This is not the run" in capsys.readouterr().err) == (seed == 1)
+    assert [folder.name for folder in marked] == ["0", "2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("figures=true,false",), "figures=True and figures=False make no difference"),
+        (("logger=csv,none",), "logger=csv and logger=none make no difference"),
+        (("seed=0,0",), "a value is named twice"),
+        (("selection.stream={learner.strength:[1,1]}",), "a value is named twice"),
+        (("learner.strength=3,4",), "learner.strength=3 and learner.strength=4 make no difference"),
+        (("learner=ewc,er",), "learner.strength, which is not a key with learner=er and the other choices"),
+        (("selection.stream={learner.strenth:[1,2]}",), "Did you mean learner.strength?"),
+        (("selection.stream=5",), "selection.stream=5 is neither values by key"),
+        (("selection.stream={}",), "has no outer grid"),
+        (("selection=task_level",), "Say selection=stream_level, or leave"),
+        (("--multirun", "selection=stream_level,task_level"), "without another selection beside it"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_before_any_job(
+    arguments: tuple[str, ...], says: str, tmp_path: Path, capfd
+) -> None:
+    search = ["learner=ewc", "stream=permuted", *TINY, *TWO]
+    named = {argument.partition("=")[0] for argument in arguments}
+    kept = [argument for argument in search if argument.partition("=")[0] not in named]
+    assert main([*kept, *arguments, f"outputs={tmp_path}"]) == 2
+    said = capfd.readouterr().err
+    assert says in said
+    assert "jobs failed" not in said
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_where_nothing_was_chosen_a_line_says_so() -> None:
+    others = [("learner=a",), ("learner=b",)]
+    found = [
+        Scored(other, seed, 0, 0.5 if (other, seed) == (others[0], 0) else None)
+        for other in others
+        for seed in (0, 1)
+    ]
+    why = "each point lacks a run that came to the end of the stream."
+    assert not_chosen(found, choose(found, over_seeds=False)) == [
+        f"Nothing was chosen for learner=a seed=1: {why}",
+        f"Nothing was chosen for learner=b seed=0, 1: {why}",
+    ]
+    assert not_chosen(found[:1], choose(found[:1], over_seeds=False)) == []
+
+
+def test_points_without_a_score_are_counted_and_not_compared(tmp_path: Path) -> None:
+    grid = "selection.stream={learner.strength:[-1,30]}"  # the first is refused
+    assert main(["learner=ewc", "stream=permuted", *TINY, TWO[0], grid, f"outputs={tmp_path}"]) == 2
+    folder = sweep_of(tmp_path).parent
+    (choice,) = json.loads((folder / "sweep.json").read_text())["chosen"]
+    winner = json.loads((folder / choice["runs"][0] / "results.json").read_text())
+    assert (winner["chosen"]["points"], winner["chosen"]["scored"]) == (2, 1)
+    card = {finding["rule"]: finding["evidence"] for finding in winner["card"]}
+    assert "chose this run among 1 over whole streams" in card["causality"]
+    assert "1 of 2 points have no score" in card["causality"]
+    assert "1 of 2 points have a score" in (folder / "best" / "ewc-s0.yaml").read_text()
+
+
+def test_a_run_that_came_to_no_end_costs_what_its_tasks_cost(tmp_path: Path) -> None:
+    costs = finished(tmp_path)["costs"]
+    (run_json,) = tmp_path.glob("*/*/*/run.json")
+    for name in ("results.json", "tasks/002.json", "rows/003.json"):
+        (run_json.parent / name).unlink()
+    assert costs_in(run_json.parent) == costs[:2]
+    assert costs_in(tmp_path) == []
+
+
+def test_a_run_that_another_sweep_chose_since_stays_marked(tmp_path: Path, monkeypatch) -> None:
+    finished(tmp_path)
+    (run_json,) = tmp_path.glob("*/*/*/run.json")
+    run_of = str(run_json.parent.relative_to(tmp_path))
+    (tmp_path / "sweep.json").write_text(json.dumps({"chosen": [{"runs": [run_of]}]}))
+    for sweep, kept in (("another", True), ("this", False)):
+        record = ChosenRecord(points=2, seeds=[0], score=0.5, flops=1, seconds=1.0, scored=2, sweep=sweep)
+        mark_chosen(run_json.parent, record)
+        take_back("this", tmp_path, [])
+        marked = json.loads((run_json.parent / "results.json").read_text())["chosen"]
+        assert (marked is not None) == kept
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"svhn": "dtd", "a b": [1, {"c:d": None}]}, ["a,b", "null", "x", 'a"b', "a\\"], 1e-05, math.inf, True],
+)
+def test_a_value_of_a_point_is_read_by_hydra_as_what_it_is(value: Any) -> None:
+    override = OverridesParser.create().parse_override(f"a={as_override(value)}")
+    assert override.value() == value
+    assert not override.is_sweep_override()
 
 
 def test_tied_values_and_seeds_together(tmp_path: Path, monkeypatch) -> None:
