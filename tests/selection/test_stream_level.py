@@ -208,9 +208,10 @@ def test_the_winners_file_and_its_command_find_the_winner_whatever_the_search_wa
     (best,) = (sweep_of(tmp_path / "runs").parent / "best").iterdir()
     winner = (sweep_of(tmp_path / "runs").parent / sweep["chosen"][0]["runs"][0]).resolve()
     monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    (of_the_head,) = (line for line in best.read_text().splitlines() if line.startswith("# python"))
+    assert main(["--multirun", *shlex.split(of_the_head)[4:], "seed=0"]) == 0, "and not the study's sweep"
     for sweeps in ("sweeps.sweep_grid", "search.sweep_streams"):
         monkeypatch.setattr(f"cl_lightning.cli.{sweeps}", lambda *_: pytest.fail("a sweep"))
-    (of_the_head,) = (line for line in best.read_text().splitlines() if line.startswith("# python"))
     of_the_run = json.loads((winner / "results.json").read_text())["command"]
     for arguments in (shlex.split(of_the_head)[4:], of_the_run):
         shown = []
@@ -398,7 +399,9 @@ def test_a_sweep_without_an_outer_grid_or_with_another_sweeper_is_refused(tmp_pa
 def test_a_search_without_validation_data_chooses_nothing_and_says_so(tmp_path: Path, capfd) -> None:
     nothing = ("stream.n_val=0", "trainer.patience=null", "hydra/sweeper=basic")  # whose jobs tell it, too
     assert main([*FORGETS, *SEARCH, *nothing, f"outputs={tmp_path}"]) == 2
-    assert "selection=stream_level chooses by the validation accuracy" in capfd.readouterr().err
+    said = capfd.readouterr()
+    assert "selection=stream_level chooses by the validation accuracy" in said.err
+    assert "Nothing was chosen for seed=0: each point lacks a run" in said.out
     assert not list(tmp_path.rglob("best"))
     assert not list(tmp_path.rglob("run.json")), "said before training"
 
