@@ -96,7 +96,7 @@ class Phases:
     def learn(self, learner: Learner, task: Task, reference: bool = False) -> None:
         """Learn one task. After a kill it begins anew, and what was done before is read from the store."""
         place = Place("reference" if reference else "task", task.index)
-        once = Once(self.store, self.work.costs, learner.seed, place)
+        once = Once(self.store, self.work.costs, learner, place)
         with self.between_phases(learner, (task.index, "on_task_start"), once, task):
             learner.on_task_start(task)
         self.run_phases(learner.learn(task), learner, task, place, once)
@@ -108,7 +108,7 @@ class Phases:
         train phases."""
         moments, before = self.moments, state_versions(learner)
         place = Place("predictors", seen)
-        once = Once(self.store, self.work.costs, learner.seed, place)
+        once = Once(self.store, self.work.costs, learner, place)
         try:
             found = self.run_phases(learner.predictors(seen), learner, task, place, once)
         finally:
@@ -163,7 +163,7 @@ class Phases:
             next(group_key(place, g.numbers) for g in groups if record.winner in g.numbers)
         )
         winner.network.load_state_dict(kept["weights"])
-        winner.network.eval()
+        winner.network.to(learner.device).eval()  # another rank or job may have trained it
         if kept["moments"] is not None:
             self.moments = {"moments": kept["moments"], "weights": weights_key(winner.network)}
         if self.settings.probe == "winner" and kept["snapshots"]:
@@ -277,9 +277,9 @@ class Phases:
             split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, max_steps=s.max_steps
         )
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
-        run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
         learner.phase_run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
+        run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
         if not run.trainable:  # pure re-use of what is there
             score_if_due(learner, run)
             score_last(learner, run)
@@ -293,7 +293,8 @@ class Phases:
             self.data.prepare(blocks.split)
             with running(learner, "learn"):
                 self.data.replay(blocks, place.phase)
-            saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes)
+            waits = self.ranks.size > 1  # for the others, before its results are recorded
+            saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes, at_end=waits)
             trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks)
             path = self.store.folder / file if checkpoint is not None else None
             with termination.deferred(), training(learner, "training"), in_memory(len(candidates)):
