@@ -57,6 +57,8 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
         if results is None:
             with suppress(RoundOver):
                 results = made(cfg, folder, stream, command, ranks)
+            if cfg.progress and not in_a_sweep():
+                ranks.tell()
         if results is None or not ranks.is_writer:
             return None
         if cfg.chosen is not None:

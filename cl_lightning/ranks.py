@@ -53,6 +53,9 @@ class Ranks:
         """Raise a sentence inside where this rank ends because another one has ended."""
         yield
 
+    def tell(self) -> None:
+        """Say how much ranks have sent, and how long they have waited for one another."""
+
 
 class SeveralRanks(Ranks):
     """One process of several, each with a device of its own."""
@@ -123,6 +126,16 @@ class SeveralRanks(Ranks):
                 f"{self.trouble}, so this rank has ended, too.\nWhat was trained is kept, and the same "
                 "command goes on where it was."
             ) from error
+
+    def tell(self) -> None:
+        found = self.gathered([self.sent, self.waited])
+        if self.is_writer:
+            sent, waited = sum(of_one[0] for of_one in found), [of_one[1] for of_one in found]
+            print(
+                f"{self.size} ranks sent {sent / 1e6:.1f} MB, and waited {min(waited):.1f} to "
+                f"{max(waited):.1f} s for one another.",
+                file=sys.stderr,
+            )
 
 
 def is_of_the_network(error: BaseException) -> bool:

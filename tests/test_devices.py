@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -191,9 +192,26 @@ class FailsOnRank1(toys.Coreset):
             raise ValueError("no luck")
 
 
+class DiesOnRank1(toys.Coreset):
+    def after_backward(self, c, batch) -> None:
+        if ranks_module.current().rank == 1 and self.phase_run.step == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class InterruptsTheCommand(toys.Coreset):
+    def after_backward(self, c, batch) -> None:
+        if ranks_module.current().rank == 1 and self.phase_run.step == 3:
+            os.kill(os.getppid(), signal.SIGINT)
+
+
 class OutOfMemory(toys.Coreset):
     def after_backward(self, c, batch) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+class OutOfMemoryAtTheEnd(toys.Coreset):
+    def on_task_end(self, task) -> None:
+        raise RuntimeError("MPS backend out of memory (MPS allocated: 9 GiB)")
 
 
 def test_a_rank_that_waits_for_others_has_saved_what_it_trained(tmp_path: Path, whole: dict) -> None:
@@ -300,9 +318,10 @@ DEVICES = ("trainer.devices=2", "trainer.accelerator=cpu")
 
 
 def test_the_command_starts_ranks_and_ends_as_one_process(tmp_path: Path) -> None:
-    options = [*SMALL, *SEQUENCE, "stream.tasks=2"]
+    options = [*SMALL, *SEQUENCE, "stream.tasks=2", "progress=true"]
     ended = process(*options, *DEVICES, f"outputs={tmp_path / 'many'}")
     assert ended.stdout.count("Results: ") == 1
+    assert re.search(r"2 ranks sent \d\.\d MB, and waited \d+\.\d to \d+\.\d s", ended.stderr)
     assert "Traceback" not in ended.stderr
     many = results_in(tmp_path / "many")
     assert many["command"] == [*options, *DEVICES, f"outputs={tmp_path / 'many'}"]
@@ -333,6 +352,32 @@ def test_a_rank_that_fails_is_named(tmp_path: Path, capfd: pytest.CaptureFixture
 def test_a_device_whose_memory_is_used_up_gets_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"(?s)memory.*4 candidates.*trainer\.candidates_at_once=2"):
         run(tmp_path, *SEQUENCE, "learner._target_=tests.test_devices.OutOfMemory", "learner.name=large")
+
+
+def test_between_phases_too(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    learner = ("learner._target_=tests.test_devices.OutOfMemoryAtTheEnd", "learner.name=large")
+    assert main([*SMALL, *SEQUENCE, *learner, f"outputs={tmp_path}"]) == 2
+    said = capfd.readouterr().err
+    assert "The memory is too small: MPS backend out of memory" in said
+    assert "trainer.candidates_at_once" in said
+
+
+@pytest.mark.all
+def test_a_rank_that_is_killed_is_named(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    learner = ("learner._target_=tests.test_devices.DiesOnRank1", "learner.name=dies")
+    assert main([*SMALL, *SEQUENCE, *learner, *DEVICES, f"outputs={tmp_path}"]) == 2
+    assert "Rank 1 of 2 was ended by SIGKILL, so all have ended." in capfd.readouterr().err
+
+
+@pytest.mark.all
+def test_ctrl_c_saves_what_all_ranks_train(tmp_path: Path) -> None:
+    learner = ("learner._target_=tests.test_devices.InterruptsTheCommand", "learner.name=interrupts")
+    long = ("trainer.max_epochs=500", "trainer.patience=null")
+    assert main([*SMALL, *SEQUENCE, *long, *learner, *DEVICES, f"outputs={tmp_path}"]) == 130
+    folder = next(tmp_path.rglob("run.json")).parent
+    begun = open_store(folder)[0].records("work/inside", InsideRecord)
+    assert sorted(n for record in begun for n in record.numbers) == [0, 1, 2, 3]
+    assert status_of(folder).state == "interrupted"
 
 
 def test_a_learner_with_one_candidate_says_that_more_devices_do_not_help(

@@ -242,7 +242,7 @@ class Phases:
     ) -> tuple[GroupRecord, dict[str, Any]]:
         """Train some candidates of a phase side by side. Returns their results, with the weights of the best
         of them."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), in_memory(len(numbers)):
             run = self.fit(learner, phase, numbers, task, place)
         candidates, names, probes = run.candidates, [c.name for c in phase.candidates], []
         if self.settings.probe == "all":
@@ -297,7 +297,7 @@ class Phases:
             saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes, at_end=waits)
             trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks)
             path = self.store.folder / file if checkpoint is not None else None
-            with termination.deferred(), training(learner, "training"), in_memory(len(candidates)):
+            with termination.deferred(), training(learner, "training"):
                 trainer.fit(learner, datamodule=self.data, ckpt_path=path, weights_only=True)
             self.data.blocks = self.data.trainer = None
             learner.trainer = None
@@ -323,11 +323,12 @@ def in_memory(candidates: int) -> Iterator[None]:
     except Exception as error:
         if not is_of_memory(error):
             raise
-        at_once = max(1, candidates // 2)
+        if candidates == 1:
+            raise  # there are no fewer at once
         raise Refusal(
             f"The memory is too small for {candidates} candidates at once: {str(error).splitlines()[0]}\n"
-            f"Train fewer at once, with the same results: trainer.candidates_at_once={at_once}. What was "
-            "trained is kept."
+            f"Train fewer at once, with the same results: trainer.candidates_at_once={candidates // 2}. What "
+            "was trained is kept."
         ) from error
 
 
