@@ -43,7 +43,6 @@ def on_several(cfg: DictConfig, count: int, command: Sequence[str]) -> float | N
             "MASTER_PORT": str(meeting.port),
             "WORLD_SIZE": str(count),
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # as under torchrun: the store is there already
-            "TORCH_CPP_LOG_LEVEL": "FATAL",  # else torch prints its stack where this process is killed
             STARTER: str(os.getpid()),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }

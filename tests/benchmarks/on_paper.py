@@ -72,7 +72,7 @@ def on_cpu(repeats: int, part: float = 1.0) -> Cost:
         (alone,) = interleaved(
             lambda: bare.train(network, optimizer, split.x, split.y, batch, 1), repeats=repeats
         )
-        start, _ = command(*START, f"outputs={folder}")
+        start, *_ = command(*START, f"outputs={folder}")
     return Cost(alone / steps, (more - less) / steps / CANDIDATES, start)
 
 
