@@ -56,12 +56,13 @@ DISK = {
 }
 
 
+NO_MEMORY = ("allocate memory", "out of memory", "STATUS_ALLOC_FAILED")  # words of torch, MPS and cuBLAS
+
+
 def is_of_memory(error: BaseException) -> bool:
     """Whether an error says that the memory of a device, or of the machine, is used up."""
-    words = str(error)
-    return type(error).__name__ == "OutOfMemoryError" or (
-        (isinstance(error, RuntimeError) and "allocate memory" in words) or isinstance(error, MemoryError)
-    )
+    of_torch = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    return of_torch or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def is_of_the_disk(error: BaseException) -> bool:

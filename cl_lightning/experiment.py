@@ -16,8 +16,9 @@ from cl_lightning.engine.devices import count_of
 from cl_lightning.errors import InUse, RoundOver
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.loop import train
+from cl_lightning.meeting import found
 from cl_lightning.opening import tell_shown
-from cl_lightning.ranks import Ranks, found, joined
+from cl_lightning.ranks import Ranks, joined
 from cl_lightning.report.figures import draw_missing
 from cl_lightning.report.results import finished_results
 from cl_lightning.report.schema import Results
@@ -25,6 +26,7 @@ from cl_lightning.report.tables import show
 from cl_lightning.resume import (
     NO_VALIDATION,
     missing_in,
+    not_shared,
     of_a_search,
     refuse_again,
     refuse_to_choose,
@@ -40,8 +42,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
     check_config(cfg)
     check_targets(cfg)
-    count = count_of(cfg.trainer.devices, cfg.trainer.accelerator)
-    if count > 1 and found() is None:
+    if found() is None and (count := count_of(cfg.trainer.devices, cfg.trainer.accelerator)) > 1:
         return on_several(cfg, count, command)
     with termination.handled(), joined() as ranks:
         stream = build_stream(cfg)
@@ -56,6 +57,8 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
         if results is None:
             with suppress(RoundOver):
                 results = made(cfg, folder, stream, command, ranks)
+            if cfg.progress and not in_a_sweep():
+                ranks.tell()
         if results is None or not ranks.is_writer:
             return None
         if cfg.chosen is not None:
@@ -87,7 +90,8 @@ def made(
                     raise
         if ranks.first(progress is None):
             raise RoundOver  # another job of the round goes on
-        return train(cfg, folder, stream, command, ranks, progress)
+        with ranks.as_one():
+            return train(cfg, folder, stream, command, ranks, progress)
 
 
 @contextmanager
@@ -105,7 +109,10 @@ def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
 def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks) -> None:
     """Train one share of the phase at hand, in a job of a sweep; other jobs do so at the same time. The job
     that ends last goes on."""
-    if ranks.first(missing_in(folder) if ranks.is_writer else None):
+    left = ranks.first(missing_in(folder) if ranks.is_writer else None)
+    if left is None:
+        raise not_shared(folder)
+    if left:
         with suppress(RoundOver):
             train(cfg, folder, stream, (), ranks, None)
     if ranks.first(missing_in(folder) if ranks.is_writer else None) != []:

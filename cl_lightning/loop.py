@@ -58,6 +58,8 @@ def train(
     settings, grants = Training(**trainer), Grants(**cfg.grants)
     torch.set_num_threads(settings.threads)
     device = device_of(settings, ranks)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # whose generator is seeded
     learner = build_learner(cfg, stream).to(device)
     check_run(cfg, stream, settings, learner, grants)
     constants = unsaved(learner)  # made again at a restart

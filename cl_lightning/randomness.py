@@ -40,7 +40,10 @@ def seed_default_generators(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def seeded(*key: object) -> Iterator[None]:
-    """Draws from torch's default generator depend on the key alone inside, and leave no trace outside."""
-    with torch.random.fork_rng(devices=[]):
+    """Draws from torch's default generators depend on the key alone inside, and leave no trace outside."""
+    own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=own):
         torch.default_generator.manual_seed(seed_of(*key))
+        if own:
+            torch.cuda.manual_seed(seed_of(*key))
         yield

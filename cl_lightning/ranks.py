@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from itertools import count
 from threading import Event, Thread
 from time import monotonic, perf_counter, sleep
@@ -21,12 +20,13 @@ from typing import Any
 
 from cl_lightning import termination
 from cl_lightning.errors import Refusal
+from cl_lightning.meeting import TO_START, found, met
 
 PIECE = 4 << 20  # bytes of one message: torch's store takes up to 8 MB
 BEAT = 0.5  # seconds between two signs of life
 SILENT = 30.0  # seconds without one after which a rank counts as dead
 FIRST = 3.0  # seconds in which rank 0 says why it ends, before others do
-TO_START = 300.0  # seconds in which all ranks must have come
+GONE = "The process that holds the ranks together has ended"
 
 
 class Ranks:
@@ -48,6 +48,14 @@ class Ranks:
         """The values of all ranks, in their order, on rank 0; elsewhere nothing."""
         return [value]
 
+    @contextmanager
+    def as_one(self) -> Iterator[None]:
+        """Raise a sentence inside where this rank ends because another one has ended."""
+        yield
+
+    def tell(self) -> None:
+        """Say how much ranks have sent, and how long they have waited for one another."""
+
 
 class SeveralRanks(Ranks):
     """One process of several, each with a device of its own."""
@@ -56,6 +64,7 @@ class SeveralRanks(Ranks):
         self.rank, self.size, self.local_rank, self.store = rank, size, local_rank, store
         self.number = 0  # of the last exchange; the same on all ranks, since all run the same program
         self.read_by_all: list[str] = []  # keys of messages of rank 0's, until the others have read them
+        self.trouble: str | None = None  # why another rank has ended; "": it was interrupted
 
     def first(self, value: Any) -> Any:
         self.number += 1
@@ -103,6 +112,37 @@ class SeveralRanks(Ranks):
         self.waited += perf_counter() - began
         return unpacked(content)
 
+    @contextmanager
+    def as_one(self) -> Iterator[None]:
+        try:
+            yield
+        except (SystemExit, RuntimeError) as error:  # torch's errors of the network are of the second kind
+            if self.trouble is None and is_of_the_network(error):
+                self.trouble = GONE
+            if not self.trouble:
+                raise
+            termination.withdraw()
+            raise OtherRankEnded(
+                f"{self.trouble}, so this rank has ended, too.\nWhat was trained is kept, and the same "
+                "command goes on where it was."
+            ) from error
+
+    def tell(self) -> None:
+        found = self.gathered([self.sent, self.waited])
+        if self.is_writer:
+            sent, waited = sum(of_one[0] for of_one in found), [of_one[1] for of_one in found]
+            print(
+                f"{self.size} ranks sent {sent / 1e6:.1f} MB, and waited {min(waited):.1f} to "
+                f"{max(waited):.1f} s for one another.",
+                file=sys.stderr,
+            )
+
+
+def is_of_the_network(error: BaseException) -> bool:
+    from torch.distributed import DistNetworkError
+
+    return isinstance(error, DistNetworkError)
+
 
 class OtherRankEnded(Refusal):
     """This rank ends because another one does."""
@@ -116,7 +156,6 @@ class Watch:
         self.over = Event()
         self.thread = Thread(target=self.run, daemon=True)
         self.seen = {rank: (b"", monotonic()) for rank in range(ranks.size)}
-        self.reason: str | None = None
         self.store.set(f"alive/{ranks.rank}", "0")
 
     def run(self) -> None:
@@ -125,10 +164,10 @@ class Watch:
             beat += 1
             try:
                 self.store.set(f"alive/{self.ranks.rank}", str(beat))
-                self.reason = self.trouble()
+                self.ranks.trouble = self.trouble()
             except RuntimeError:  # torch's errors of the network are of this kind
-                self.reason = "The process that holds the ranks together has ended"
-            if self.reason is not None and not self.over.is_set():
+                self.ranks.trouble = GONE
+            if self.ranks.trouble is not None and not self.over.is_set():
                 os.kill(os.getpid(), signal.SIGTERM)  # saves what is being trained, and ends
                 return
 
@@ -145,14 +184,21 @@ class Watch:
                 return f"Rank {rank} has given no sign of life for {monotonic() - since:.0f} seconds"
         return None
 
+    def all_left(self) -> bool:
+        keys = [f"alive/{rank}" for rank in self.seen]
+        return self.store.check(keys) and all(self.store.get(key) == b"left" for key in keys)
+
     def end(self, reason: str | None) -> None:
         """Leave in peace, or tell the others why they must end. Rank 0 goes first where all have the same
-        reason: what it says is recorded."""
+        reason, since what it says is recorded; and last in peace, since the others may need its store."""
         self.over.set()
         self.thread.join()
         with suppress(RuntimeError):
             if reason is None:
                 self.store.set(f"alive/{self.ranks.rank}", "left")
+                while self.ranks.is_writer and not self.all_left() and self.trouble() is None:
+                    termination.exit_if_requested()
+                    sleep(0.02)
                 return
             until = monotonic() + (0 if self.ranks.is_writer else FIRST)
             while not self.store.check(["ended"]) and monotonic() < until:
@@ -184,37 +230,18 @@ def joined() -> Iterator[Ranks]:
     watch.thread.start()
     _current = ranks
     try:
-        with quiet(not ranks.is_writer):
+        with quiet(not ranks.is_writer), ranks.as_one():
             yield ranks
     except BaseException as error:
-        words = str(error).splitlines()[0] if isinstance(error, Refusal) else type(error).__name__
-        reason = watch.reason or f"Rank {ranks.rank} has ended: {words}"
-        if watch.reason is not None and isinstance(error, SystemExit | RuntimeError):
-            raise OtherRankEnded(
-                f"{watch.reason}, so this rank has ended, too.\nWhat was trained is kept, and the same "
-                "command goes on where it was."
-            ) from error
+        reason = ranks.trouble
+        if reason is None and not termination.is_interruption(error):
+            words = str(error).splitlines()[0] if isinstance(error, Refusal) else type(error).__name__
+            reason = f"Rank {ranks.rank} has ended: {words}"
+        reason = reason or ""
         raise
     finally:
         _current = Ranks()
         watch.end(reason)
-
-
-def found() -> tuple[int, int, int] | None:
-    """Rank, number of ranks and rank on this machine, as torchrun, ``trainer.devices`` or srun tell them;
-    None where this process is alone."""
-    env = os.environ
-    if "RANK" in env and "WORLD_SIZE" in env:
-        where = int(env["RANK"]), int(env["WORLD_SIZE"]), int(env.get("LOCAL_RANK", 0))
-    elif int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # set by srun, and not by sbatch
-        where = (
-            int(env["SLURM_PROCID"]),
-            int(env["SLURM_STEP_NUM_TASKS"]),
-            int(env.get("SLURM_LOCALID", 0)),
-        )
-    else:
-        return None
-    return where if where[1] > 1 else None
 
 
 def connected(rank: int, size: int) -> Any:
@@ -222,27 +249,9 @@ def connected(rank: int, size: int) -> Any:
     import torch.distributed as dist
 
     if not _store:
-        _store.append(rendezvous(rank, size))
-    return dist.PrefixStore(f"run{next(_runs)}", _store[0])
-
-
-def rendezvous(rank: int, size: int) -> Any:
-    import torch.distributed as dist
-
-    if "MASTER_ADDR" not in os.environ:
-        from lightning_fabric.plugins.environments import SLURMEnvironment
-
-        slurm = SLURMEnvironment(auto_requeue=False)
-        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = slurm.main_address, str(slurm.main_port)
-    try:
-        store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timedelta(seconds=TO_START)))
-    except (RuntimeError, ValueError) as reason:
-        raise Refusal(
-            f"Rank {rank} of {size} did not find the others at {os.environ.get('MASTER_ADDR')}, port "
-            f"{os.environ.get('MASTER_PORT')}: {str(reason).splitlines()[0]}\n"
-            "Start all ranks together: trainer.devices=N on one machine, torchrun or srun over several."
-        ) from reason
-    return store
+        _store.append(met(rank, size))
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)  # torchrun keeps its store over starts
+    return dist.PrefixStore(f"start{start}/run{next(_runs)}", _store[0])
 
 
 @contextmanager

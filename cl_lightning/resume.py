@@ -103,6 +103,8 @@ def begun(
     if isinstance(cfg.share, int):
         return taken_up(folder)
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
+    if cfg.resume == "retry" and has_diverged(folder):
+        store.drop("work")  # what the phase came to would be read back
     if (start.fingerprint, start.seed) != (fingerprint(cfg, stream), cfg.seed):
         raise Refusal(
             f"{folder / 'run.json'} is that of another run. Put back its own, or start afresh with "
@@ -136,11 +138,15 @@ def taken_up(folder: Path) -> tuple[Store, int]:
     found = open_store(folder)
     plan = found and found[0].load(PLAN, PlanRecord)
     if found is None or plan is None or learned_tasks(found[0]) != plan.place.learned:
-        raise Refusal(
-            f"{folder} does not show here what earlier jobs have written. A key `share` is for jobs of "
-            "hydra/sweeper=cl_task_level alone, and their outputs must be on a disk that all machines share."
-        )
+        raise not_shared(folder)
     return found[0], plan.place.learned
+
+
+def not_shared(folder: Path) -> Refusal:
+    return Refusal(
+        f"{folder} does not show here what earlier jobs have written. A key `share` is for jobs of "
+        "hydra/sweeper=cl_task_level alone, and their outputs must be on a disk that all machines share."
+    )
 
 
 def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Sequence[str]) -> StartRecord:
@@ -199,7 +205,7 @@ def restore(learner: Learner, store: Store, learned: int) -> dict[str, Any]:
     """Load the learner as it was after so many tasks; returns the optimizer's moments there."""
     if learned == 0:
         return {}
-    state = store.tensors(task_key(learned - 1))
+    state, device = store.tensors(task_key(learned - 1)), learner.device
     try:
         learner.load_state_dict(state["learner"])
     except RuntimeError as reason:
@@ -208,6 +214,7 @@ def restore(learner: Learner, store: Store, learned: int) -> dict[str, Any]:
             f"{str(reason).splitlines()[-1].strip()}\n"
             "A branch needs the outputs, the backbone and the learner of the run that it begins with."
         ) from reason
+    learner.to(device)  # its memory, and modules that were made again
     return state["moments"]
 
 
@@ -220,6 +227,10 @@ def steps_until(store: Store, learned: int) -> int:
 
 def refuse_again(folder: Path) -> None:
     """A run that diverged does so again: that is a result."""
+    if has_diverged(folder):
+        raise Diverged(str(read_status(folder).said))  # type: ignore[union-attr]
+
+
+def has_diverged(folder: Path) -> bool:
     status = read_status(folder)
-    if status is not None and status.state == "diverged":
-        raise Diverged(str(status.said))
+    return status is not None and status.state == "diverged"

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import termination
 from cl_lightning.errors import Diverged, Refusal
+from cl_lightning.meeting import STARTER
 
 TO_SAVE = 40.0  # seconds that ranks have to save what they train, when they are asked to end
 KEPT = "What was trained is kept, and the same command goes on where it was."
@@ -42,7 +43,7 @@ def on_several(cfg: DictConfig, count: int, command: Sequence[str]) -> float | N
             "MASTER_PORT": str(meeting.port),
             "WORLD_SIZE": str(count),
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # as under torchrun: the store is there already
-            "TORCH_CPP_LOG_LEVEL": "FATAL",  # else torch prints its stack where this process is killed
+            STARTER: str(os.getpid()),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         with termination.handled(), children(folder, env, count) as ranks:

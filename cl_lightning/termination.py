@@ -51,6 +51,18 @@ def requested() -> bool:
     return _state["requested"] is not None
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Whether an exception ends the program because a signal asked for it."""
+    return isinstance(error, KeyboardInterrupt) or (
+        isinstance(error, SystemExit) and error.code in EXIT_CODES
+    )
+
+
+def withdraw() -> None:
+    """Take back a request to end: what ends the program says so itself."""
+    _state["requested"] = None
+
+
 def exit_if_requested() -> None:
     """End the program if a signal came, also one whose exception was swallowed (Python does so in
     destructors)."""

@@ -16,8 +16,11 @@ from tests.commands import SMALL, configure
 
 
 @contextmanager
-def started(count: int, function: Callable[[int], object]) -> Iterator[list[BaseProcess]]:
-    """So many ranks that call ``function`` with their number; killed at the end if they still run."""
+def started(
+    count: int, function: Callable[[int], object], port: int | None = None
+) -> Iterator[list[BaseProcess]]:
+    """So many ranks that call ``function`` with their number; killed at the end if they still run. They meet
+    at a store that is there already, or at a port."""
     meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     def as_rank(rank: int) -> None:
@@ -26,7 +29,7 @@ def started(count: int, function: Callable[[int], object]) -> Iterator[list[Base
             LOCAL_RANK=str(rank),
             WORLD_SIZE=str(count),
             MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(meeting.port),
+            MASTER_PORT=str(port or meeting.port),
             TORCHELASTIC_USE_AGENT_STORE="True",
         )
         function(rank)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,14 +16,17 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from cl_lightning import meeting, termination
 from cl_lightning import ranks as ranks_module
 from cl_lightning.cli.command import main
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.shares import dealt, divided
 from cl_lightning.errors import Refusal
+from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Candidate
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import InsideRecord
+from cl_lightning.store.status import status_of
 from tests import commands, toys
 from tests.commands import SMALL, but_what_may_differ, configure, process, run
 from tests.ranks import on_ranks, started
@@ -187,18 +192,136 @@ class FailsOnRank1(toys.Coreset):
             raise ValueError("no luck")
 
 
+class DiesOnRank1(toys.Coreset):
+    def after_backward(self, c, batch) -> None:
+        if ranks_module.current().rank == 1 and self.phase_run.step == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class InterruptsTheCommand(toys.Coreset):
+    def after_backward(self, c, batch) -> None:
+        if ranks_module.current().rank == 1 and self.phase_run.step == 3:
+            os.kill(os.getppid(), signal.SIGINT)
+
+
 class OutOfMemory(toys.Coreset):
     def after_backward(self, c, batch) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+class OutOfMemoryAtTheEnd(toys.Coreset):
+    def on_task_end(self, task) -> None:
+        raise RuntimeError("MPS backend out of memory (MPS allocated: 9 GiB)")
+
+
+def test_a_rank_that_waits_for_others_has_saved_what_it_trained(tmp_path: Path, whole: dict) -> None:
+    original, calls = Phases.exchanged, []
+
+    def killed_with_its_first(self: Phases, *arguments):
+        calls.append(None)
+        if self.ranks.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, *arguments)
+
+    with patch.object(ranks_module, "SILENT", 3.0), patch.object(Phases, "exchanged", killed_with_its_first):
+        assert on_ranks(2, tmp_path, *LONG, "trainer.checkpoint_minutes=5")[1] == -signal.SIGKILL
+    store, _ = open_store(folder_of(tmp_path, *LONG))
+    steps = [record.step for record in store.records("work/inside", InsideRecord)]
+    assert len(steps) == 2
+    assert min(steps) > 20, "nearly all mini-batches of a task"
+    assert on_ranks(2, tmp_path, *LONG) == [0, 0]
+    assert but_what_may_differ(results_in(tmp_path)) == whole
+
+
+def commanded(rank: int, *arguments: str) -> None:
+    """A rank as torchrun and srun start it: the command itself, without anybody who watches it."""
+    sys.exit(main([*SMALL, *SEQUENCE, "stream.tasks=2", *arguments]))
+
+
+def test_a_rank_says_that_another_has_failed_and_so_does_the_status(
+    tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    learner = ("learner._target_=tests.test_devices.FailsOnRank1", "learner.name=fails")
+    with started(2, lambda rank: commanded(rank, *learner, f"outputs={tmp_path}")) as processes:
+        for each in processes:
+            each.join(60)
+        assert [each.exitcode for each in processes] == [2, 2]
+    said = capfd.readouterr().err
+    assert "Rank 1 has ended: FailsOnRank1.after_backward raised ValueError: no luck, so this rank" in said
+    status = status_of(next(tmp_path.rglob("run.json")).parent)
+    assert status.state == "failed"
+    assert "no luck" in str(status.said)
+
+
+def test_a_rank_that_is_asked_to_end_has_not_failed(tmp_path: Path) -> None:
+    cfg = configure(f"outputs={tmp_path}", *SMALL, *LONG)
+    with started(2, killed_at_block(1, 3, signal.SIGTERM)(cfg)) as processes:
+        for each in processes:
+            each.join(60)
+        assert [each.exitcode for each in processes] == [143, 143]
+    assert status_of(folder_of(tmp_path, *LONG)).state == "interrupted"
+
+
+def test_rank_0_waits_for_those_that_take_longer(tmp_path: Path) -> None:
+    """Under srun it serves the store that holds all together."""
+    cfg = configure(f"outputs={tmp_path}", *SMALL, *SEQUENCE, "stream.tasks=2")
+
+    def as_rank(rank: int) -> None:
+        from cl_lightning.experiment import run as run_config
+
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+        if rank == 1:
+            original = Evaluator.validate
+            Evaluator.validate = lambda *given: (time.sleep(3), original(*given))[1]
+        run_config(cfg, [])
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with started(2, as_rank, port) as processes:
+        for each in processes:
+            each.join(60)
+        assert [each.exitcode for each in processes] == [0, 0]
+
+
+def test_a_rank_ends_with_the_command_that_started_it(monkeypatch) -> None:
+    nowhere = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9", meeting.STARTER: "1"}
+    for name, value in nowhere.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Refusal, match="has ended, so the rank ends, too"):
+        meeting.met(1, 2)
+
+
+def test_a_rank_can_be_interrupted_while_it_looks_for_the_others(tmp_path: Path) -> None:
+    def looking(rank: int) -> None:
+        os.environ["MASTER_PORT"] = "9"
+        with termination.handled():
+            (tmp_path / "looks").touch()
+            meeting.met(1, 2)
+
+    with started(1, looking) as (process,):
+        while not (tmp_path / "looks").exists():
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGTERM)
+        process.join(60)
+        assert process.exitcode == 143
+
+
+def test_sweeps_are_for_one_process(monkeypatch, capsys, tmp_path: Path) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["--multirun", "seed=0,1", f"outputs={tmp_path}"]) == 2
+    assert "A sweep is for one process, and torchrun or srun has started 2" in capsys.readouterr().err
 
 
 DEVICES = ("trainer.devices=2", "trainer.accelerator=cpu")
 
 
 def test_the_command_starts_ranks_and_ends_as_one_process(tmp_path: Path) -> None:
-    options = [*SMALL, *SEQUENCE, "stream.tasks=2"]
+    options = [*SMALL, *SEQUENCE, "stream.tasks=2", "progress=true"]
     ended = process(*options, *DEVICES, f"outputs={tmp_path / 'many'}")
     assert ended.stdout.count("Results: ") == 1
+    assert re.search(r"2 ranks sent \d\.\d MB, and waited \d+\.\d to \d+\.\d s", ended.stderr)
     assert "Traceback" not in ended.stderr
     many = results_in(tmp_path / "many")
     assert many["command"] == [*options, *DEVICES, f"outputs={tmp_path / 'many'}"]
@@ -231,6 +354,32 @@ def test_a_device_whose_memory_is_used_up_gets_a_sentence(tmp_path: Path) -> Non
         run(tmp_path, *SEQUENCE, "learner._target_=tests.test_devices.OutOfMemory", "learner.name=large")
 
 
+def test_between_phases_too(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    learner = ("learner._target_=tests.test_devices.OutOfMemoryAtTheEnd", "learner.name=large")
+    assert main([*SMALL, *SEQUENCE, *learner, f"outputs={tmp_path}"]) == 2
+    said = capfd.readouterr().err
+    assert "The memory is too small: MPS backend out of memory" in said
+    assert "trainer.candidates_at_once" in said
+
+
+@pytest.mark.all
+def test_a_rank_that_is_killed_is_named(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    learner = ("learner._target_=tests.test_devices.DiesOnRank1", "learner.name=dies")
+    assert main([*SMALL, *SEQUENCE, *learner, *DEVICES, f"outputs={tmp_path}"]) == 2
+    assert "Rank 1 of 2 was ended by SIGKILL, so all have ended." in capfd.readouterr().err
+
+
+@pytest.mark.all
+def test_ctrl_c_saves_what_all_ranks_train(tmp_path: Path) -> None:
+    learner = ("learner._target_=tests.test_devices.InterruptsTheCommand", "learner.name=interrupts")
+    long = ("trainer.max_epochs=500", "trainer.patience=null")
+    assert main([*SMALL, *SEQUENCE, *long, *learner, *DEVICES, f"outputs={tmp_path}"]) == 130
+    folder = next(tmp_path.rglob("run.json")).parent
+    begun = open_store(folder)[0].records("work/inside", InsideRecord)
+    assert sorted(n for record in begun for n in record.numbers) == [0, 1, 2, 3]
+    assert status_of(folder).state == "interrupted"
+
+
 def test_a_learner_with_one_candidate_says_that_more_devices_do_not_help(
     tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
@@ -257,7 +406,7 @@ def test_ranks_are_those_that_torchrun_or_srun_started(variables: dict, expected
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert ranks_module.found() == expected
+    assert meeting.found() == expected
 
 
 def test_inside_slurm_lightning_neither_requeues_nor_takes_ranks(tmp_path: Path, monkeypatch) -> None:

@@ -102,17 +102,23 @@ def values_of(sweep: Override) -> list[Any]:
     return [value.start, value.end] if sweep.is_interval_sweep() else [*sweep.sweep_string_iterator()]
 
 
+OF_OPTUNA = dict.fromkeys(("direction", "n_trials", "n_jobs", "max_failure_rate", "sampler", "params"))
+PLUGINS: list[tuple[str, str, str, dict[str, Any]]] = [  # with the keys that the pages name
+    ("hydra_optuna_sweeper", "sweeper", "optuna", OF_OPTUNA),
+    ("hydra_ray_launcher", "launcher", "ray", {"ray": {"init": {}}}),
+]
+
+
 @pytest.fixture
-def optuna() -> Iterator[None]:
-    """The keys of Optuna's plugin, where it is not installed."""
-    if importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper"):
-        yield
-        return
-    keys = ("direction", "n_trials", "n_jobs", "max_failure_rate", "sampler", "params")
-    node = {"_target_": "hydra_plugins.hydra_optuna_sweeper.Sweeper", **dict.fromkeys(keys)}
-    ConfigStore.instance().store(group="hydra/sweeper", name="optuna", node=node)
+def plugins() -> Iterator[None]:
+    """The keys of plugins of Hydra's that are not installed."""
+    missing = [each for each in PLUGINS if not importlib.util.find_spec(f"hydra_plugins.{each[0]}")]
+    for module, kind, name, keys in missing:
+        node = {"_target_": f"hydra_plugins.{module}.Plugin", **keys}
+        ConfigStore.instance().store(group=f"hydra/{kind}", name=name, node=node)
     yield
-    del ConfigStore.instance().repo["hydra"]["sweeper"]["optuna.yaml"]
+    for _, kind, name, _ in missing:
+        del ConfigStore.instance().repo["hydra"][kind][f"{name}.yaml"]
 
 
 def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> None:
@@ -148,7 +154,7 @@ def is_study(arguments: Sequence[str]) -> bool:
     )
 
 
-@pytest.mark.usefixtures("optuna")
+@pytest.mark.usefixtures("plugins")
 @every(of("python", "-m", "cl_lightning"))
 def test_a_command_of_the_pages_composes(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -223,7 +229,8 @@ def test_a_module_that_the_pages_run_has_the_options_that_they_give_it(command: 
     place = importlib.util.find_spec(module)
     assert place is not None
     if not module.startswith("cl_lightning"):
-        source = importlib.util.find_spec(f"{module}.__main__") if place.submodule_search_locations else place
+        part = next((word for word in command.words[3:4] if not word.startswith("-")), "__main__")
+        source = importlib.util.find_spec(f"{module}.{part}") if place.submodule_search_locations else place
         text = Path(str(source and source.origin)).read_text()
         assert all(f'"{word}"' in text for word in command.words[3:] if word.startswith("--"))
 

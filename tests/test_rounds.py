@@ -8,10 +8,12 @@ import json
 import random
 import signal
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from cl_lightning import experiment
 from cl_lightning.cli.command import main
 from cl_lightning.cli.report import main as report
 from cl_lightning.engine.phases import Phases
@@ -153,9 +155,27 @@ def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(t
         assert but_what_may_differ(results_in(tmp_path / name)) == whole
 
 
-def test_a_share_that_no_sweep_asked_for_is_refused(tmp_path: Path) -> None:
-    assert main([*TWO_TASKS, "share=1", f"outputs={tmp_path}"]) == 0
+def test_a_share_that_no_sweep_asked_for_is_refused(tmp_path: Path, capsys) -> None:
+    assert main([*TWO_TASKS, "share=1", f"outputs={tmp_path}"]) == 2
+    assert "for jobs of hydra/sweeper=cl_task_level alone" in capsys.readouterr().err
     assert not list(tmp_path.rglob("run.json"))
+
+
+def test_rounds_begin_afresh_once(tmp_path: Path) -> None:
+    sweep = [ROUNDS, *TWO_TASKS, f"outputs={tmp_path}"]
+    assert main(sweep) == 0
+    before = next(tmp_path.rglob("run.json")).read_text()
+    assert main([*sweep, "resume=false"]) == 0
+    assert next(tmp_path.rglob("run.json")).read_text() != before
+    assert len(list(tmp_path.rglob("jobs/*.json"))) == 1 + 2 + 2
+
+
+def test_jobs_that_do_not_see_what_others_wrote_end_the_sweep(tmp_path: Path, monkeypatch, capsys) -> None:
+    """As where their machines share no disk: each has a folder of its own."""
+    folders = (tmp_path / str(number) for number in count())
+    monkeypatch.setattr(experiment, "run_folder", lambda cfg, stream: next(folders))
+    assert main([ROUNDS, *TWO_TASKS, f"outputs={tmp_path}"]) == 2
+    assert "on a disk that all machines share" in capsys.readouterr().err
 
 
 LAUNCHERS = {

@@ -59,9 +59,27 @@ def test_devices_are_those_that_are_visible_and_no_more_than_there_are(monkeypat
         slots.slots(3)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert (slots.slots("auto"), slots.slots(3)) == (["0"], ["0", "1", "2"])
+    assert (slots.slots("auto"), slots.slots(3)) == (["cpu0"], ["cpu0", "cpu1", "cpu2"])
     with pytest.raises(Refusal, match="no number of devices"):
         slots.slots("all")
+
+
+def test_devices_that_were_hidden_stay_hidden(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv(slots.HELD, "")
+    assert slots.take(slots.slots("auto")) == "cpu0"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    slots._locks.pop().release()
+
+
+def test_all_users_of_a_machine_can_hold_its_devices(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv(slots.HELD, "")
+    slots.take(["cpu0"])
+    slots._locks.pop().release()
+    assert (tmp_path / "cl_lightning-devices").stat().st_mode & 0o777 == 0o777
+    assert (tmp_path / "cl_lightning-devices" / "cpu0.lock").stat().st_mode & 0o666 == 0o666
 
 
 @pytest.mark.slow
@@ -70,4 +88,4 @@ def test_a_sweep_runs_its_jobs_on_devices(tmp_path: Path) -> None:
     launcher = ("hydra/launcher=devices", "hydra.launcher.devices=2")
     command("-m", *SMALL, "seed=0,1,2", *launcher, f"outputs={tmp_path}", cwd=tmp_path, env=env)
     assert len(list(tmp_path.rglob("results.json"))) == 3
-    assert {path.stem for path in (tmp_path / "cl_lightning-devices").iterdir()} <= {"0", "1"}
+    assert {path.stem for path in (tmp_path / "cl_lightning-devices").iterdir()} <= {"cpu0", "cpu1"}

@@ -50,14 +50,17 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
     given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
     runs = [InRounds(list(combination)) for combination in sweeper.split_arguments(parsed, None)[0]]
-    for run in runs:
-        check(loader.load_sweep_config(sweeper.config, run.overrides))
+    configs = [loader.load_sweep_config(sweeper.config, run.overrides) for run in runs]
+    for cfg in configs:
+        check(cfg)
+    afresh = any(cfg.resume is False for cfg in configs)
     sweeper.validate_batch_is_legal([run.overrides for run in runs])
     jobs, number, returns = sweeper.launcher.jobs, 0, []
     with held(sweeper):
         while going := [run for run in runs if run.shares]:
+            again = ["resume=true"] * (afresh and number > 0)  # only the first round begins afresh
             batch = [
-                [*run.overrides, "hydra.mode=MULTIRUN", f"share={share}"]
+                [*run.overrides, "hydra.mode=MULTIRUN", f"share={share}", *again]
                 for run in going
                 for share in run.shares
             ]

@@ -15,7 +15,7 @@ from hydra.errors import (
 from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.cli.help import LISTINGS
-from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_the_disk, nearest
+from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_memory, is_of_the_disk, nearest
 
 LINES = 5
 OUTER = (
@@ -38,6 +38,12 @@ def sentence(error: BaseException) -> str:
         text = (
             f"{name} cannot be written: {DISK[error.errno or 0]}.\n"
             "The same command then goes on where it was."
+        )
+    elif is_of_memory(error):
+        text = (
+            f"The memory is too small: {(str(error).strip() or 'no message').splitlines()[0]}\n"
+            "What was computed is kept. Fewer candidates at once (trainer.candidates_at_once) and fewer "
+            "images at once in tests (trainer.eval_batch_size) take less; other programs may hold the rest."
         )
     elif isinstance(error, OSError) and error.filename:
         text = f"{error.filename}: {error.strerror}. Choose another folder with outputs= or cache=."

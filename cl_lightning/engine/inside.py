@@ -26,8 +26,9 @@ class InsideCheckpoints(pl.Callback):
     """Lightning's checkpoint of a group in training every so many minutes, at SIGTERM and at Ctrl-C, between
     blocks; the newest is kept. Each rank writes those of its own groups."""
 
-    def __init__(self, store: Store, start: InsideRecord, minutes: float) -> None:
+    def __init__(self, store: Store, start: InsideRecord, minutes: float, at_end: bool = False) -> None:
         self.store, self.start, self.seconds, self.saved_at = store, start, minutes * 60, monotonic()
+        self.at_end = at_end  # whether to write one when the group is trained, too
 
     def on_fit_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         termination.claim()  # Lightning has just put a handler of its own in place
@@ -52,3 +53,5 @@ class InsideCheckpoints(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
         score_last(learner, learner.phase_run)
+        if self.at_end:
+            self.save(trainer, learner.phase_run.step)

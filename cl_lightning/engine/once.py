@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import check_storable
+from cl_lightning.learners.base import Learner, check_storable, mapped
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Flops
 from cl_lightning.randomness import seeded
@@ -18,8 +18,8 @@ class Once:
     """What ``Learner.once`` calls: it returns the result of the work, read from the store if it was done
     before."""
 
-    def __init__(self, store: Store, costs: Costs, seed: int, place: Place) -> None:
-        self.store, self.costs, self.seed, self.place = store, costs, seed, place
+    def __init__(self, store: Store, costs: Costs, learner: Learner, place: Place) -> None:
+        self.store, self.costs, self.learner, self.place = store, costs, learner, place
         self.known: list[str] = []
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
@@ -34,7 +34,7 @@ class Once:
         def do() -> tuple[OnceRecord, Any]:
             nonlocal done
             done = True
-            with seeded(self.seed, self.place.name, "once", name), Flops() as counted:
+            with seeded(self.learner.seed, self.place.name, "once", name), Flops() as counted:
                 value = work()
             check_storable(value, f"the result of self.once({name!r}, ...)")
             return OnceRecord(name, counted.total), {"value": value}
@@ -48,4 +48,5 @@ class Once:
                 "came before the restart. "
                 "Call once in the same order each time, or start afresh with resume=false."
             )
-        return self.store.tensors(key)["value"]
+        device = self.learner.device
+        return mapped(lambda tensor: tensor.to(device), self.store.tensors(key)["value"])

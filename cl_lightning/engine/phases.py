@@ -96,7 +96,7 @@ class Phases:
     def learn(self, learner: Learner, task: Task, reference: bool = False) -> None:
         """Learn one task. After a kill it begins anew, and what was done before is read from the store."""
         place = Place("reference" if reference else "task", task.index)
-        once = Once(self.store, self.work.costs, learner.seed, place)
+        once = Once(self.store, self.work.costs, learner, place)
         with self.between_phases(learner, (task.index, "on_task_start"), once, task):
             learner.on_task_start(task)
         self.run_phases(learner.learn(task), learner, task, place, once)
@@ -108,7 +108,7 @@ class Phases:
         train phases."""
         moments, before = self.moments, state_versions(learner)
         place = Place("predictors", seen)
-        once = Once(self.store, self.work.costs, learner.seed, place)
+        once = Once(self.store, self.work.costs, learner, place)
         try:
             found = self.run_phases(learner.predictors(seen), learner, task, place, once)
         finally:
@@ -163,7 +163,7 @@ class Phases:
             next(group_key(place, g.numbers) for g in groups if record.winner in g.numbers)
         )
         winner.network.load_state_dict(kept["weights"])
-        winner.network.eval()
+        winner.network.to(learner.device).eval()  # another rank or job may have trained it
         if kept["moments"] is not None:
             self.moments = {"moments": kept["moments"], "weights": weights_key(winner.network)}
         if self.settings.probe == "winner" and kept["snapshots"]:
@@ -242,7 +242,7 @@ class Phases:
     ) -> tuple[GroupRecord, dict[str, Any]]:
         """Train some candidates of a phase side by side. Returns their results, with the weights of the best
         of them."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), in_memory(len(numbers)):
             run = self.fit(learner, phase, numbers, task, place)
         candidates, names, probes = run.candidates, [c.name for c in phase.candidates], []
         if self.settings.probe == "all":
@@ -277,9 +277,9 @@ class Phases:
             split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, max_steps=s.max_steps
         )
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
-        run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
         learner.phase_run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
+        run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
         if not run.trainable:  # pure re-use of what is there
             score_if_due(learner, run)
             score_last(learner, run)
@@ -293,10 +293,11 @@ class Phases:
             self.data.prepare(blocks.split)
             with running(learner, "learn"):
                 self.data.replay(blocks, place.phase)
-            saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes)
+            waits = self.ranks.size > 1  # for the others, before its results are recorded
+            saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes, at_end=waits)
             trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks)
             path = self.store.folder / file if checkpoint is not None else None
-            with termination.deferred(), training(learner, "training"), in_memory(len(candidates)):
+            with termination.deferred(), training(learner, "training"):
                 trainer.fit(learner, datamodule=self.data, ckpt_path=path, weights_only=True)
             self.data.blocks = self.data.trainer = None
             learner.trainer = None
@@ -322,11 +323,12 @@ def in_memory(candidates: int) -> Iterator[None]:
     except Exception as error:
         if not is_of_memory(error):
             raise
-        at_once = max(1, candidates // 2)
+        if candidates == 1:
+            raise  # there are no fewer at once
         raise Refusal(
             f"The memory is too small for {candidates} candidates at once: {str(error).splitlines()[0]}\n"
-            f"Train fewer at once, with the same results: trainer.candidates_at_once={at_once}. What was "
-            "trained is kept."
+            f"Train fewer at once, with the same results: trainer.candidates_at_once={candidates // 2}. What "
+            "was trained is kept."
         ) from error
 
 

@@ -171,10 +171,10 @@ class Evaluator:
         self._mixed = [each for each in self._mixed if set(splits).isdisjoint(each[0])]
         count = -(-sum(map(len, splits)) // self.settings.eval_batch_size)
         made = batches_of(splits, count)
-        if set(splits).issubset(self._kept.values()):
-            made = list(made)
-            self._mixed.append((splits, made))
-        return made
+        if not set(splits).issubset(self._kept.values()):
+            return made
+        self._mixed.append((splits, list(made)))
+        return self._mixed[-1][1]
 
     def batches(self, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))

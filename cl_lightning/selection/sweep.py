@@ -16,6 +16,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
+from cl_lightning.meeting import found
 from cl_lightning.store.whole import write_whole
 
 OURS = "hydra_plugins.cl_lightning."
@@ -102,7 +103,8 @@ def tell_failure(said: str) -> None:
 
 
 def tell_job(about: dict[str, Any]) -> None:
-    if in_a_sweep() and str(HydraConfig.get().sweeper._target_).startswith(OURS):
+    is_writer = (found() or (0,))[0] == 0  # of several processes of one run the first speaks for all
+    if is_writer and in_a_sweep() and str(HydraConfig.get().sweeper._target_).startswith(OURS):
         hydra = HydraConfig.get()
         sweep, number = Path(hydra.sweep.dir), hydra.job.num
         write_job(sweep, number, {**read_job(sweep, number), **about})

@@ -10,6 +10,7 @@ import shutil
 import warnings
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,6 +79,8 @@ class Store:
         if not path.is_file():
             return None
         content = content_of(path)
+        if content is None and not path.is_file():  # another job has just removed it
+            return None
         if content is not None and (content["run"], content["key"]) == (self.run, key):
             return content
         what = "damaged" if content is None else "from another place or run"
@@ -92,8 +95,9 @@ class Store:
     def _whole(self, content: dict[str, Any]) -> Saved | None:
         saved = Saved(**content["tensors"])
         path = self.folder / saved.file
-        if path.is_file() and path.stat().st_size == saved.bytes and file_checksum(path) == saved.crc:
-            return saved
+        with suppress(FileNotFoundError):  # another job may just have removed it
+            if path.stat().st_size == saved.bytes and file_checksum(path) == saved.crc:
+                return saved
         warnings.warn(
             f"{path} is {'damaged' if path.is_file() else 'gone'}: the work recorded in it is done again.",
             stacklevel=3,
@@ -153,7 +157,7 @@ def content_of(path: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_bytes())
         crc = content.pop("crc")
         return content if crc == checksum(content) else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -1,4 +1,5 @@
-"""Prints the table of docs/speed.md, and the same as JSON with ``--json FILE``."""
+"""Prints the table of docs/speed.md, and the same as JSON with ``--json FILE``. ``devices`` prints how long
+one task takes on several devices and by several jobs, ``on_paper`` what a hundred tasks would take."""
 
 from __future__ import annotations
 
@@ -34,8 +35,10 @@ from cl_lightning.protocol import Grants
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
 from tests import toys
-from tests.benchmarks import bare, learners, modular, reading
+from tests.benchmarks import bare, devices, learners, modular, on_paper, reading
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
+
+PARTS = {"devices": devices.main, "on_paper": on_paper.main}  # with options of their own
 
 
 @dataclass
@@ -390,12 +393,15 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] and words[0] in PARTS:
+        return PARTS[words[0]](words[1:])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the numbers here, too")
     parser.add_argument(
         "--repeats", type=int, default=7, help="interleaved measurements of each side; the median counts"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     torch.set_num_threads(1)
     rows = []
     print(

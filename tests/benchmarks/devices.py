@@ -20,11 +20,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import torch
+
 LARGEST = {"devices": 0.58, "joblib": 0.60}  # of one process's wall time, where so many cores are free
 
 
 class Measured(NamedTuple):
     way: str
+    told: str  # of ranks: what they sent one another, and how long they waited
     wall: float  # seconds of the command
     cpu: float  # of the processor, with all that the command started
     trained: float  # seconds in which mini-batches were trained and scored, of all processes together
@@ -38,18 +41,20 @@ def task(steps: int, width: int, patience: float | None, accelerator: str) -> li
         "stream.n_val=500", "stream.n_test=200", "backbone=resnet_small", f"backbone.width={width}",
         "backbone.channels_last=true", f"trainer.max_steps={steps}", "trainer.max_epochs=100",
         f"trainer.patience={'null' if patience is None else patience}", "trainer.score_at=[]",
-        "trainer.evaluate=final", f"trainer.accelerator={accelerator}", "figures=false", "progress=false",
-        "logger=none",
+        "trainer.evaluate=final", f"trainer.accelerator={accelerator}", "figures=false", "logger=none",
     ]  # fmt: skip
 
 
-def ways(count: int, candidates: int = 43) -> dict[str, list[str]]:
+def ways(count: int, accelerator: str, candidates: int = 43) -> dict[str, list[str]]:
     """How the candidates can be shared out: options of each way."""
     rounds = ["hydra/sweeper=cl_task_level", f"trainer.candidates_at_once={-(-candidates // count)}"]
+    joblib = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={count}"]
+    if accelerator == "cuda":  # joblib's workers, each with a GPU of its own
+        joblib = ["hydra/launcher=devices", f"hydra.launcher.devices={count}"]
     found = {
         "in process": [],
         f"trainer.devices={count}": [f"trainer.devices={count}"],
-        f"joblib x {count}": [*rounds, "hydra/launcher=joblib", f"hydra.launcher.n_jobs={count}"],
+        f"joblib x {count}": [*rounds, *joblib],
         f"submitit_local x {count}": [*rounds, "hydra/launcher=submitit_local"],
     }
     if importlib.util.find_spec("ray"):
@@ -57,13 +62,14 @@ def ways(count: int, candidates: int = 43) -> dict[str, list[str]]:
     return found
 
 
-def command(*arguments: str) -> tuple[float, float]:
-    """Wall and processor seconds of a command."""
+def command(*arguments: str) -> tuple[float, float, str]:
+    """Wall and processor seconds of a command, and what it said on the side."""
     began, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run([sys.executable, "-m", "cl_lightning", *arguments], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return perf_counter() - began, cpu, ended.stderr
 
 
 def measure(
@@ -73,15 +79,16 @@ def measure(
     options, found = task(steps, width, patience, accelerator), []
     command(*options, f"outputs={folder / 'first'}", "checkpoints=all")
     (first,) = (folder / "first").rglob("run.json")
-    for number, (way, more) in enumerate(ways(count).items()):
+    for number, (way, more) in enumerate(ways(count, accelerator).items()):
         outputs = folder / str(number)
         branch = [f"run={first.parent}", "from_task=1", f"outputs={outputs}", f"hydra.sweep.dir={outputs}"]
-        wall, cpu = command(*more, *options, *branch)
+        wall, cpu, err = command(*more, *options, *branch)
         (path,) = outputs.rglob("results.json")
         results = json.loads(path.read_text())
         seconds = results["costs"][1]["seconds"]
         trained = seconds.get("train", 0.0) + seconds.get("score", 0.0)
-        found.append(Measured(way, wall, cpu, trained, results))
+        told = next((line for line in err.splitlines() if " ranks sent " in line), "")
+        found.append(Measured(way, told, wall, cpu, trained, results))
     return found
 
 
@@ -90,22 +97,25 @@ def show(found: Sequence[Measured], count: int) -> None:
     base = found[0]
     print("| way | wall s | of one process | processor s | training and scoring s | the rest, a process |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for way, wall, cpu, trained, _ in found:
+    for way, _, wall, cpu, trained, _ in found:
         processes = 1 if way == base.way else count
+        most = next((most for name, most in LARGEST.items() if name in way), None) if count == 2 else None
+        ratio = f"{wall / base.wall:.2f}" + (f" (at most {most})" if most else "")
         print(
-            f"| {way} | {wall:.1f} | {wall / base.wall:.2f} | {cpu:.1f} | {trained:.1f} | "
-            f"{wall - trained / processes:.1f} |"
+            f"| {way} | {wall:.1f} | {ratio} | {cpu:.1f} | {trained:.1f} | {wall - trained / processes:.1f} |"
         )
+    print("\n".join(["", *(each.told for each in found if each.told)]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--count", type=int, default=2, help="devices, or jobs at once")
+    parser.add_argument("--count", type=int, help="devices, or jobs at once: all GPUs, else 2")
     parser.add_argument("--steps", type=int, default=60, help="mini-batches of each candidate")
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--patience", type=float)
     parser.add_argument("--accelerator", default="cpu")
     given = parser.parse_args(arguments)
+    given.count = given.count or (torch.cuda.device_count() if given.accelerator == "cuda" else 2)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(
             Path(folder), given.count, given.steps, given.width, given.patience, given.accelerator

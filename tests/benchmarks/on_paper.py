@@ -30,6 +30,8 @@ STEPS = {  # mini-batches of a candidate, at most: patience ends most before
 }
 GRID = [{"lr": lr, "weight_decay": decay} for lr in (0.01, 0.001) for decay in (0.0, 1e-5, 1e-4)]
 CANDIDATES, SEEDS, MODULES = 43, 3, 7
+COPIES = 5  # weights, gradients, Adam's two moments, the best weights so far
+IMAGES = 5000 + 5 * 2500  # of a large task, for training and validation
 START = [
     "learner=finetune", "stream=permuted", "stream.tasks=1", "stream.n_train=100", "stream.n_val=50",
     "stream.n_test=50", "trainer.max_steps=1", "logger=none", "figures=false",
@@ -72,7 +74,7 @@ def on_cpu(repeats: int, part: float = 1.0) -> Cost:
         (alone,) = interleaved(
             lambda: bare.train(network, optimizer, split.x, split.y, batch, 1), repeats=repeats
         )
-        start, _ = command(*START, f"outputs={folder}")
+        start, *_ = command(*START, f"outputs={folder}")
     return Cost(alone / steps, (more - less) / steps / CANDIDATES, start)
 
 
@@ -94,8 +96,33 @@ def operations(width: int, reused: int, batch: int) -> int:
 
 def checkpoint(width: int) -> float:
     """Megabytes of the learner after 100 tasks: by the published memory, 42 networks."""
-    parameters = sum(p.numel() for p in modular.bare_path(width, 0)[0].parameters())
-    return 4 * parameters * round(sum(TASKS.values()) * (1 - modular.SHARED)) / 1e6
+    return 4 * parameters(width) * round(sum(TASKS.values()) * (1 - modular.SHARED)) / 1e6
+
+
+def parameters(width: int) -> int:
+    return sum(p.numel() for p in modular.bare_path(width, 0)[0].parameters())
+
+
+def activations(width: int = 64, batch: int = 256) -> int:
+    """Bytes that the forward pass of a whole path keeps for the backward pass."""
+    kept: dict[int, torch.Tensor] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        kept[id(tensor)] = tensor
+        return tensor
+
+    with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        path, _ = modular.bare_path(width, 0)
+        F.cross_entropy(path(torch.zeros(batch, *modular.SHAPE)), torch.zeros(batch, dtype=torch.int64))
+    return sum(tensor.nbytes for tensor in kept.values())
+
+
+def memory(width: int = 64, batch: int = 256) -> float:
+    """Megabytes of a device that trains all candidates of a task at once."""
+    held = CANDIDATES * COPIES * 4 * parameters(width)
+    return (held + activations(width, batch) + IMAGES * 4 * math.prod(modular.SHAPE)) / 1e6 + checkpoint(
+        width
+    )
 
 
 def show(cpu: Cost, gpu: Cost) -> None:
@@ -105,6 +132,7 @@ def show(cpu: Cost, gpu: Cost) -> None:
         f"published. A job starts in {cpu.start:.0f} s.\n"
         f"The checkpoint that each job of a round reads grows to {checkpoint(16):.0f} MB (width 16) or "
         f"{checkpoint(64):.0f} MB (width 64).\n"
+        f"All {CANDIDATES} candidates at once take {memory() / 1e3:.1f} GB of a GPU as published.\n"
     )
     print("| where | setting | at once | hours, at most |\n| --- | --- | --- | --- |")
     for where, trainer, cost, streams, shares in rows(cpu, gpu):

@@ -13,9 +13,13 @@ import torch
 
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.lease import Lease
+from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine.hooks import hooks_of
+from cl_lightning.engine.once import Once
 from cl_lightning.engine.phase_run import PhaseRun
+from cl_lightning.engine.phases import Phases
+from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.training import train_batch
 from cl_lightning.learners import (
     AGEM,
@@ -29,12 +33,20 @@ from cl_lightning.learners import (
     Learner,
     Multimodal,
     NewHead,
+    Phase,
 )
+from cl_lightning.learners.base import mapped
 from cl_lightning.learners.parts.memory import last_of_each_task, reservoir
-from cl_lightning.protocol import LearnerError
-from cl_lightning.randomness import rng
+from cl_lightning.metrics.costs import Costs
+from cl_lightning.protocol import LearnerError, running
+from cl_lightning.randomness import rng, seed_of, seeded
+from cl_lightning.resume import restore
+from cl_lightning.store.files import Store
+from cl_lightning.store.folder import task_key
+from cl_lightning.store.records import Place, ProbesRecord
 from tests import toys
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*which is a no-op")  # weights that are loaded there
 META = torch.device("meta")
 LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "finetune": (Finetune, {}),
@@ -94,6 +106,70 @@ def test_a_step_of_every_learner_stays_on_its_device(name: str) -> None:
         assert len(run.candidates) > 1
         assert all(p.device == META for c in run.candidates for p in c.network.parameters())
         assert run.costs.candidate_examples == 10 * len(run.trainable)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learner_that_goes_on_lies_on_its_device(name: str, tmp_path: Path) -> None:
+    before, (cls, options) = after_one_task(name), LEARNERS[name]
+    store = Store(tmp_path, "meta")
+    saved = store.save_tensors(task_key(0), {"learner": before.state_dict(), "moments": {}})
+    store.save(task_key(0), ProbesRecord([]), saved)  # of any kind
+    learner = cls(build=before.build, head=before.head, grid=before.grid, **options).to(META)
+    restore(learner, store, 1)
+    found = [*learner.parameters(), *learner.buffers()]
+    mapped(found.append, learner.memory)
+    assert len(found) > 0
+    assert {tensor.device for tensor in found} == {META}
+
+
+def test_a_winner_that_another_process_has_trained_lies_on_the_device(tmp_path: Path) -> None:
+    s, learners = toys.stream(tasks=1), []
+    for device in (torch.device("cpu"), META):
+        grid = [{"lr": 0.01}, {"lr": 0.1}]
+        learner = Independent(build=toys.builder(s), head=s.head, grid=grid).to(device)
+        data = StreamDataModule(s, device=device)
+        with data.open(0, to=learner) as task:  # the second time it is read from the store
+            Phases(data, Store(tmp_path, "meta"), toys.training(max_epochs=1)).learn(learner, task)
+        learners.append(learner)
+    assert {p.device for p in learners[0].parameters()} == {torch.device("cpu")}
+    assert {p.device for p in learners[1].parameters()} == {META}
+
+
+class Remembers(Finetune):
+    """Keeps the result of long work, which is read from a file."""
+
+    def on_task_end(self, task):
+        self.memory["mean"] = self.once("mean", lambda: torch.zeros(3))
+
+
+def test_the_result_of_long_work_lies_on_the_device(tmp_path: Path) -> None:
+    learner = Remembers(build=toys.builder(toys.stream()), head=toys.stream().head).to(META)
+    once = Once(Store(tmp_path, "meta"), Costs(), learner, Place("task", 0))
+    with running(learner, "on_task_end", (), once):
+        learner.on_task_end(None)
+    assert learner.memory["mean"].device == META
+
+
+def test_networks_are_stacked_on_the_cpu_alone() -> None:
+    s = toys.stream()
+    learner = Finetune(build=toys.builder(s, sizes=(64, 64)), head=s.head, grid=[{}, {"lr": 0.1}])
+    phase = Phase(learner.candidates(None))
+    assert stackable(learner, phase)
+    assert not stackable(learner.to(META), phase)
+
+
+def test_draws_between_phases_are_seeded_on_the_gpu_too(monkeypatch) -> None:
+    """What torch is asked to do, where there is no GPU to see it."""
+    asked: list[tuple[Any, ...]] = []
+    for name, answer in (("is_initialized", True), ("current_device", 1), ("device_count", 2)):
+        monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: f"state of {device}")
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: asked.append((state, device)))
+    monkeypatch.setattr(torch.cuda, "manual_seed", lambda seed: asked.append(("seed", seed)))
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
+    with seeded(0, "key"):
+        assert asked == [("seed", seed_of(0, "key"))]
+    assert asked[1:] == [("state of 1", 1)]
 
 
 def test_every_learner_that_has_a_choice_is_among_them() -> None:
