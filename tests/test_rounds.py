@@ -200,3 +200,7 @@ def test_every_launcher_ends_with_the_same_results(launcher: str, tmp_path: Path
     options = [*TWO_TASKS, f"outputs={tmp_path / 'jobs'}"]
     process(ROUNDS, f"hydra/launcher={launcher}", *LAUNCHERS[launcher], *options, cwd=tmp_path)
     assert but_what_may_differ(results_in(tmp_path / "jobs")) == alone(tmp_path / "one", *TWO_TASKS)
+    jobs = [json.loads(path.read_text()) for path in tmp_path.rglob("jobs/*.json")]
+    assert len(jobs) == 5
+    if launcher == "joblib":
+        assert len({job["process"] for job in jobs}) <= 2, "its workers serve all rounds"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -89,7 +90,7 @@ def check_direction(sweeper: DictConfig) -> None:
 
 def tell_folder(folder: Path) -> None:
     """Say which run a sweep's job is, so that the sweep can look on; outside of sweeps, nothing."""
-    tell_job({"folder": str(folder.resolve())})
+    tell_job({"folder": str(folder.resolve()), "process": os.getpid()})
 
 
 def tell_end(value: float | None) -> None:
