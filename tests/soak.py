@@ -34,7 +34,7 @@ import torch
 from cl_lightning import ranks
 from cl_lightning.cli.command import main as command
 from cl_lightning.experiment import run as run_config
-from cl_lightning.store.status import status_of
+from cl_lightning.selection.sweep import read_job
 from tests.commands import SMALL, but_what_may_differ, configure, folder_of, run
 from tests.dying import dying
 from tests.ranks import started
@@ -194,8 +194,19 @@ def swept(arguments: list[str], job: bool, seconds: float, outputs: Path) -> boo
 
 def at_work(outputs: Path) -> list[int]:
     """The processes of jobs that run."""
-    found = [status_of(path.parent) for path in sorted(outputs.glob("*/*/*/status.json"))]
-    return [status.process for status in found if status and status.process]
+    jobs = [
+        read_job(path.parents[1], int(path.stem)) for path in sorted(outputs.glob("*/sweeps/*/jobs/*.json"))
+    ]
+    begun = [job["process"] for job in jobs if "process" in job and not {"done", "failed"} & job.keys()]
+    return [process for process in begun if is_alive(process)]
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def what_is_left(outputs: Path) -> dict[str, Any]:
