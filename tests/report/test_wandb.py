@@ -28,9 +28,9 @@ from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
 from cl_lightning.loggers.wandb_run import open_wandb, send_run, tags_of
-from cl_lightning.loggers.wandb_service import Account, Attempt, new_attempt
+from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
 from cl_lightning.report.panels import PANELS, draw_panels
-from cl_lightning.report.projection import AXES, Curves, Projection, metrics_at
+from cl_lightning.report.projection import AXES, Curves, Projection, Sheet, metrics_at
 from cl_lightning.store.folder import open_store
 from tests import docs, dying
 from tests.commands import SMALL, configure, folder_of, run
@@ -573,6 +573,19 @@ def test_a_search_over_whole_streams_shows_test_numbers_of_what_it_chose_alone()
 
 
 # ---- attempts ----------------------------------------------------------------------------------------------
+
+
+def test_tables_of_a_run_with_a_long_name_are_sent(tmp_path: Path) -> None:
+    """W&B refuses artifacts with names of more than 128 characters, and makes one of each table."""
+    long = Identity(("n" * 110, "ewc", "0a1b-s0", "token"), "group", "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        service = Service(tmp_path, Account("p", mode="offline"), long, print)
+        for key in ("matrix/table", "card/table", "sweep/table"):
+            service.send({key: Sheet(["a"], [[1]])})
+        service.finish(succeeded=True)
+    (sent,) = runs_in(tmp_path)
+    assert len([table for table in sent.of("artifact") if len(table.name) > 100]) == 3
 
 
 def test_a_folder_that_cannot_be_written_to_or_whose_record_is_damaged_gets_a_number_never_given(
