@@ -112,7 +112,7 @@ class Read:
 
 def runs_in(folder: Path) -> list[Read]:
     """The W&B runs of a run's or sweep's folder, by attempt. The last one has ended."""
-    files = sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: int(path.stem.split("-")[-1]))
+    files = sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: int(path.stem.split("-")[-2]))
     return [*map(Read, files[:-1]), *map(ended, files[-1:])]
 
 

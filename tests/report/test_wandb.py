@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -224,7 +225,8 @@ def test_a_run_says_what_it_is(read: Read, results: dict, finished: Path) -> Non
     own, token = read.run, open_store(finished)[0].run[:8]
     kind = f"quickstart/mntdp_d/{results['fingerprint']}"
     assert own.display_name == f"{kind}-s0/{token}/1"
-    assert own.run_id == f"quickstart-mntdp_d-{results['fingerprint']}-s0-{token}-1"
+    assert re.fullmatch(f"quickstart-mntdp_d-{results['fingerprint']}-s0-{token}-1-[0-9a-f]{{6}}", own.run_id)
+    assert read.config["attempt"] == "1"
     assert (own.run_group, own.job_type) == (kind, "run")
     assert set(own.tags) == {"mntdp_d", "split_mnist", "multi_train_test", "mine"}
     assert read.config["trainer"]["batch_size"] == 64
@@ -294,7 +296,7 @@ def test_report_sends_what_the_run_itself_sent(finished: Path, read: Read, tmp_p
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
     assert report(["wandb", str(tmp_path)]) == 0  # offline, as its own configuration says
     (sent,) = runs_in(copied)
-    assert sent.run.run_id == read.run.run_id[:-1] + "2", "the next attempt"
+    assert sent.run.display_name == read.run.display_name[:-1] + "2", "the next attempt"
     for axis in AXES:
         assert Counter(sent.points(axis)) == Counter(read.points(axis))
     ends = [{k: v for k, v in each.summary.items() if k[:5] in ("final", "card/")} for each in (sent, read)]
@@ -461,6 +463,18 @@ def test_without_a_login_it_goes_offline_with_one_line(
     ]
 
 
+def test_the_commands_that_are_printed_can_be_copied_where_a_path_has_a_space(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    service = Service(folder, Account("p", mode="offline"), Identity(("a",), "g", "run"), print)
+    *_, wandb_sync, where = shlex.split(capsys.readouterr().out)
+    assert (wandb_sync, Path(where).parent) == ("sync", folder / "wandb")
+    with pytest.warns(UserWarning, match="report wandb") as told:
+        service.give_up(ConnectionError())
+    assert shlex.split(str(told[0].message).partition("later with: ")[2])[-1] == str(folder)
+    service.finish(succeeded=False)
+
+
 def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_nothing_running(
     tmp_path: Path,
 ) -> None:
@@ -509,7 +523,7 @@ def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
     monkeypatch.setattr(wandb, "init", fails_online)
     send_run(copied, Account("p"), say=said.append)
     (sent,) = runs_in(copied)
-    assert sent.id.endswith("-3")
+    assert sent.run.display_name.endswith("/3")
     assert sent.exit_code == 0
     assert [line.partition(",")[0] for line in said] == ["W&B: TimeoutError"]
 
@@ -588,21 +602,26 @@ def test_tables_of_a_run_with_a_long_name_are_sent(tmp_path: Path) -> None:
     assert len([table for table in sent.of("artifact") if len(table.name) > 100]) == 3
 
 
-def test_a_folder_that_cannot_be_written_to_or_whose_record_is_damaged_gets_a_number_never_given(
+def test_no_id_is_given_twice_also_not_to_copies_or_where_the_record_is_damaged_or_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account = Account("p")
-    first, _ = new_attempt(tmp_path, account, ("a",))
-    second, earlier = new_attempt(tmp_path, account, ("a",))
-    assert ([first], first.id, second.id) == (earlier, "a-1", "a-2")
-    (tmp_path / "wandb.json").write_text("{")
-    third, _ = new_attempt(tmp_path, account, ("a",))
-    assert third.id not in ("a-1", "a-2")
+    def given(folder: Path) -> Attempt:
+        return new_attempt(folder, Account("p"), ("a",))[0]
+
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    all_given = [given(mine)]
+    copied = shutil.copytree(mine, tmp_path / "copied")
+    all_given += [given(mine), given(copied)]
+    assert [attempt.number for attempt in all_given] == ["1", "2", "2"]
+    assert new_attempt(mine, Account("p"), ("a",))[1] == all_given[:2]
+    (mine / "wandb.json").write_text("{")
+    all_given += [given(mine), given(mine)]
     monkeypatch.setattr("cl_lightning.loggers.wandb_service.is_writable", lambda folder: False)
-    before = (tmp_path / "wandb.json").read_text()
-    one, other = (new_attempt(tmp_path, account, ("a",))[0] for _ in range(2))
-    assert one.id != other.id
-    assert (tmp_path / "wandb.json").read_text() == before
+    before = (mine / "wandb.json").read_text()
+    all_given += [given(mine), given(mine)]
+    assert (mine / "wandb.json").read_text() == before
+    assert len({attempt.id for attempt in all_given}) == len(all_given)
     assert Attempt("i", "p", None).path == "p/i"
 
 
