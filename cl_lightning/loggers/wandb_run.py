@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from cl_lightning.checking import Positive, Text
 from cl_lightning.loggers.base import RunLogger, Status
-from cl_lightning.loggers.wandb_service import Account, Identity, Service
+from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.compare import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
 from cl_lightning.selection.sweep import in_a_sweep
@@ -58,7 +58,7 @@ def send_run(
     """Send a run from its records: a finished one, or one that was killed. Returns whether W&B took it."""
     run = WandbRun(folder, account, tags, checkpoints, job_type, say)
     run.close("success" if run.projection.results()["finished"] else "failed")
-    return not run.service.failed
+    return run.service.alive
 
 
 class SentAtTheEnd(RunLogger):
@@ -92,8 +92,9 @@ class WandbRun(RunLogger):
         if checkpoints:  # files of any size
             account = replace(account, at_end=60 * account.at_end)
         self.service = Service(folder, account, identity, say)
-        self.boundary()
-        self.service.supersede()
+        with ended_if_interrupted():
+            self.boundary()
+            self.service.supersede()
 
     @property
     def experiment(self) -> Any:
@@ -110,9 +111,10 @@ class WandbRun(RunLogger):
             self.service.send(point)
 
     def close(self, status: Status) -> None:
-        self.boundary()
-        if self.service.alive:
-            self.end()
+        with ended_if_interrupted():
+            self.boundary()
+            if self.service.alive:
+                self.end()
         self.service.finish(status == "success")
 
     def end(self) -> None:

@@ -10,8 +10,8 @@ import re
 import secrets
 import shlex
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -110,11 +110,16 @@ class Service:
     ) -> None:
         self.folder, self.account = folder, account
         self.identity = identity
-        self.attempt, self.earlier = new_attempt(folder, account, identity.names)
         self.run: Any = None
         self.is_online = self.failed = False
+        self.earlier: list[Attempt] = []
+        if os.environ.get("WANDB_MODE") == "disabled":
+            say("W&B: WANDB_MODE=disabled, so nothing is logged there.")
+            return
+        self.attempt, self.earlier = new_attempt(folder, account, identity.names)
         try:
-            self.run = self.begin(say)
+            with ended_if_interrupted():
+                self.run = self.begin(say)
         except Exception as error:
             self.give_up(error)
         self.guarded(define_axes)
@@ -214,6 +219,21 @@ class Service:
             except Exception as error:
                 if not self.failed:
                     self.give_up(error)
+
+
+@contextmanager
+def ended_if_interrupted() -> Iterator[None]:
+    """Where the program is told to end inside, W&B's runs end as failed ones; else they would pass for
+    finished. Also one that is being opened, which nothing has got hold of yet."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        import wandb
+
+        wandb.teardown(exit_code=1)
+        raise
 
 
 def said(error: Exception) -> str:

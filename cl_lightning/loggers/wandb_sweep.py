@@ -33,7 +33,7 @@ def send_sweep(
     service.guarded(lambda run: run.summary.update(counts_of(sweep)))
     service.supersede()
     service.finish(succeeded=True)
-    return not service.failed
+    return service.alive
 
 
 def store_of(folder: Path, job: Mapping[str, Any]) -> tuple[Store, StartRecord] | None:

@@ -28,11 +28,12 @@ import wandb
 from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
-from cl_lightning.loggers.wandb_run import open_wandb, send_run, tags_of
+from cl_lightning.loggers.wandb_run import WandbRun, open_wandb, send_run, tags_of
 from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
 from cl_lightning.report.panels import PANELS, draw_panels
-from cl_lightning.report.projection import AXES, Curves, Projection, Sheet, metrics_at
+from cl_lightning.report.projection import AXES, Curves, Projection, Sheet, chosen_at, costs_at, metrics_at
 from cl_lightning.store.folder import open_store
+from cl_lightning.store.records import RowRecord, TaskRecord
 from tests import docs, dying
 from tests.commands import SMALL, configure, folder_of, run
 from tests.wandb_file import Read, ended, runs_in
@@ -100,6 +101,19 @@ def test_keys_have_no_values_candidates_or_classes_in_them(read: Read) -> None:
         "train/loss", "val/best", "val/alive", "matrix/table", "matrix/heat", "card/table",
         "figures/over_tasks", "figures/paths",
     } - {"cl/FWT"}  # fmt: skip
+
+
+def test_keys_are_of_letters_digits_and_underscores_in_groups_by_slashes(read: Read, finished: Path) -> None:
+    """As W&B wants them: it keeps a dot for what lies inside a value, and reads a hyphen as minus."""
+    task = Projection(finished).store.load("tasks/000", TaskRecord)
+    row = Projection(finished).store.load("rows/001", RowRecord)
+    (last,) = task.phases[-1:]
+    last.chosen.hparams["my.rate"] = 0.5
+    task.held["memory.A"] = 8
+    made = {**costs_at(task, row), **chosen_at(task)}
+    assert (made["cost/bytes_memory_A"], made["chosen/my_rate"]) == (8, 0.5)
+    for key in {*made, *read.summary, *(key for row in read.rows for key in row)}:
+        assert re.fullmatch(r"\w+(/\w+)*", key), key
 
 
 def test_each_boundary_has_the_row_the_costs_and_the_choice_of_its_task(read: Read, results: dict) -> None:
@@ -177,7 +191,8 @@ def test_the_summary_has_what_the_run_came_to_and_the_verdicts_of_its_card(read:
         "final/T": results["reference"]["transfer"],
         "final/val_accuracy": results["validation_at_end"]["mean"],
     }
-    verdicts = {f"card/{each['rule'].replace(' ', '_')}": each["verdict"] for each in results["card"]}
+    verdicts = {f"card/{re.sub('[ -]', '_', each['rule'])}": each["verdict"] for each in results["card"]}
+    assert "card/cross_task_resemblance" in verdicts
     assert {key: read.summary[key] for key in verdicts} == verdicts
     assert read.exit_code == 0
 
@@ -505,6 +520,41 @@ def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_
     (sent,) = runs_in(folder)
     assert sent.exit_code == 0, "one run, not one a Trainer"
     assert (folder / "logs.csv").is_file()
+
+
+def test_where_wandb_is_disabled_nothing_is_written_or_sent_and_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert run(tmp_path, "logger=wandb", "stream.tasks=1", "selection=none")["finished"]
+    said = "W&B: WANDB_MODE=disabled, so nothing is logged there."
+    assert [line for line in capsys.readouterr().out.splitlines() if "W&B" in line] == [said]
+    assert report(["wandb", str(tmp_path)]) == 2, "it was not sent"
+    assert capsys.readouterr().out.splitlines() == [said]
+    assert list(tmp_path.rglob("logs.csv"))
+    assert not list(tmp_path.rglob("*wandb*"))
+
+
+@pytest.mark.parametrize("point", ["opening", "first points", "last points"])
+def test_a_signal_while_wandb_is_opened_or_closed_leaves_no_run_that_passes_for_finished(
+    point: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+
+    def ends(*_: Any) -> Any:
+        raise SystemExit(143)
+
+    begin = wandb.init
+    if point == "opening":
+        monkeypatch.setattr(wandb, "init", lambda **options: ends(begin(**options)))
+    else:
+        monkeypatch.setattr(
+            *{"first points": (Projection, "news"), "last points": (WandbRun, "end")}[point], ends
+        )
+    with pytest.raises(SystemExit, match="143"):
+        send_run(copied, Account("p", mode="offline"), say=lambda line: None)
+    (sent,) = runs_in(copied)
+    assert sent.exit_code == 1
 
 
 @pytest.mark.usefixtures("as_if_online")
