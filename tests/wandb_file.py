@@ -28,6 +28,8 @@ def records(path: Path) -> Iterator[Record]:
         if kind == 0:  # padding up to the next block
             at += left
             continue
+        if at + HEAD + length > len(data):  # the rest is being written
+            return
         begun += data[at + HEAD : at + HEAD + length]
         at += HEAD + length
         if kind in (WHOLE, LAST):

@@ -22,7 +22,7 @@ from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
 from cl_lightning.report.results import write_unfinished
 from cl_lightning.report.schema import schema
-from cl_lightning.selection.sweep import JOBS, read_job
+from cl_lightning.selection.sweep import JOBS, read_jobs
 from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 
@@ -137,8 +137,7 @@ def megabytes(folder: Path) -> str:
 def state_of_sweep(folder: Path) -> str:
     """Who runs a sweep, and how many of its jobs are done, failed, running and waiting."""
     held = is_held(folder)
-    jobs = [read_job(folder, int(path.stem)) for path in (folder / JOBS).glob("*.json")]
-    states = Counter(state_of_job(job, held) for job in jobs)
+    states = Counter(state_of_job(job, held) for job in read_jobs(folder))
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     if not held:
         return f"sweep {'interrupted' if states['missing'] else 'done'}: {counts}"

@@ -8,7 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cl_lightning.checking import Positive, Text
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from cl_lightning.checking import Positive, Text, check_value
+from cl_lightning.conf_dir import conf_dir
+from cl_lightning.errors import Refusal
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.compare import paper_of
@@ -21,10 +27,28 @@ UPLOADED = ("results.json", "config.yaml")
 
 def options_in(loggers: Mapping[str, Any]) -> dict[str, Any] | None:
     """The keys of the logger in a configuration that is W&B's; None where there is none."""
-    for node in loggers.values():
+    for node in (loggers, *loggers.values()):
         if isinstance(node, Mapping) and str(node.get("_target_")).endswith(".open_wandb"):
             return {key: value for key, value in node.items() if key != "_target_"}
     return None
+
+
+def options_of(folder: Path) -> dict[str, Any]:
+    """What a run's own configuration says of W&B, and conf/logger/wandb.yaml where it says nothing."""
+    shipped: Any = OmegaConf.to_container(OmegaConf.load(Path(conf_dir()) / "logger" / "wandb.yaml"))
+    path, own = folder / "config.yaml", None
+    try:
+        content: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
+        own = options_in(content.get("logger") or {})
+    except (OSError, ValueError, AttributeError, YAMLError, OmegaConfBaseException) as reason:
+        raise Refusal(
+            f"{path}, which says where on W&B the run goes, is damaged "
+            f"({' '.join(str(reason).split())}).\n"
+            "Mend it; or remove it, and say where with --project and --entity."
+        ) from reason
+    for key, value in (own or {}).items():
+        check_value(open_wandb, key, value, f"{path}: logger.wandb.{key}")
+    return {**(options_in(shipped) or {}), **(own or {})}
 
 
 def open_wandb(

@@ -93,7 +93,16 @@ def write_job(sweep: Path, number: int, about: dict[str, Any]) -> None:
 def read_job(sweep: Path, number: int) -> dict[str, Any]:
     """What a job has said of itself: the ``folder`` of its run when it has begun, then that it is ``done``
     with its ``value``, or why it ``failed``."""
+    return read_job_file(sweep / JOBS / f"{number}.json")
+
+
+def read_jobs(sweep: Path) -> list[dict[str, Any]]:
+    """What the jobs of a sweep have said of themselves."""
+    return [read_job_file(path) for path in (sweep / JOBS).glob("*.json")]
+
+
+def read_job_file(path: Path) -> dict[str, Any]:
     try:
-        return json.loads((sweep / JOBS / f"{number}.json").read_text())
-    except (OSError, ValueError):
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
         return {}

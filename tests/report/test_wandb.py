@@ -332,6 +332,78 @@ def test_a_run_that_cannot_be_sent_keeps_no_other_back_and_is_told(
     assert len(runs_in(tmp_path / "b")) == 1
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The outputs of a sweep of two runs that logged to W&B, without what was sent."""
+    outputs = tmp_path_factory.mktemp("swept")
+    sweep = (
+        *SMALL,
+        "stream.tasks=1",
+        "seed=0,1",
+        "selection=none",
+        "logger=wandb",
+        "logger.wandb.mode=offline",
+    )
+    own = ("logger.wandb.project=mine", "logger.wandb.entity=us", "logger.wandb.tags=[pilot]")
+    assert command_line(["--multirun", *sweep, *own, f"outputs={outputs}"]) == 0
+    for path in outputs.rglob("wandb"):
+        shutil.rmtree(path)
+    return outputs
+
+
+def copy_of(swept: Path, to: Path) -> tuple[Path, list[Path]]:
+    """The sweep's folder and those of its runs, in a copy."""
+    copied = shutil.copytree(swept, to / "copied")
+    (sweep,) = copied.glob("*/sweeps/*")
+    return sweep, sorted(copied.glob("*/finetune/*"))
+
+
+def test_the_summary_of_a_sweep_goes_where_its_first_run_went(swept: Path, tmp_path: Path) -> None:
+    sweep, _ = copy_of(swept, tmp_path)
+    assert report(["wandb", str(sweep)]) == 0
+    (sent,) = runs_in(sweep)
+    assert (sent.run.project, sent.run.entity, list(sent.run.tags)) == ("mine", "us", ["grid", "pilot"])
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "\xff", '{"kind": "grid", "jobs": [{}]}', '{"a"'])
+def test_a_damaged_record_of_a_sweep_keeps_no_run_back_and_is_told(
+    damage: str, swept: Path, tmp_path: Path, capsys
+) -> None:
+    sweep, runs = copy_of(swept, tmp_path)
+    (sweep / "sweep.json").write_bytes(damage.encode("latin-1"))
+    shutil.rmtree(runs[1])
+    assert report(["wandb", str(tmp_path)]) == 2
+    assert f"{sweep / 'sweep.json'}, which says" in capsys.readouterr().err
+    (sent,) = runs_in(runs[0])
+    assert sent.run.job_type == "point", "its job has said so"
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "3", "logger: some", "\xff\x00", None])
+def test_a_damaged_configuration_keeps_no_other_run_back_and_is_told(
+    damage: str | None, swept: Path, tmp_path: Path, capsys
+) -> None:
+    _, runs = copy_of(swept, tmp_path)
+    config = runs[0] / "config.yaml"
+    text = damage or config.read_text().replace("timeout: 15", "timeout: soon")
+    config.write_bytes(text.encode("latin-1"))
+    assert report(["wandb", *map(str, runs)]) == 2
+    told = capsys.readouterr().err
+    assert str(config) in told
+    assert "Traceback" not in told
+    assert damage or "logger.wandb.timeout=soon must be a number" in told
+    assert not (runs[0] / "wandb").exists()
+    assert len(runs_in(runs[1])) == 1
+
+
+def test_runs_of_a_sweep_that_was_interrupted_are_its_points(swept: Path, tmp_path: Path) -> None:
+    """It has no record; its jobs have said which runs they are."""
+    sweep, runs = copy_of(swept, tmp_path)
+    (sweep / "sweep.json").unlink()
+    (sweep / "jobs" / "1.json").write_text("[")
+    assert report(["wandb", *map(str, runs)]) == 0
+    assert [runs_in(run)[0].run.job_type for run in runs] == ["point", "run"]
+
+
 def test_a_value_of_ones_own_that_is_no_number_is_no_point(tmp_path: Path) -> None:
     curves = Curves(tmp_path / "logs.csv")
     mine = {"train/mine": torch.tensor(0.5), "train/words": "two", "val/none": None, "epoch": 3}
