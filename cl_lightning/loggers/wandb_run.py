@@ -60,15 +60,14 @@ def open_wandb(
     tags: list[Text],
     timeout: Positive,
     checkpoints: bool,
-    say: Callable[[str], None] = print,
 ) -> RunLogger:
     """A W&B run with all that the run's records say already, which hears of what is recorded next. A run that
     is made by many jobs, round after round, is sent when it is finished."""
     what = (folder, Account(project, entity, mode, timeout), tags, checkpoints)
     job_type: Literal["run", "point"] = "point" if in_a_sweep() else "run"
     if run["share"] is not None:
-        return SentAtTheEnd(partial(send_run, *what, job_type, say))
-    return WandbRun(*what, job_type, say)
+        return SentAtTheEnd(partial(send_run, *what, job_type))
+    return WandbRun(*what, job_type)
 
 
 def send_run(

@@ -678,9 +678,7 @@ def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path:
 def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
     for status in ("failed", "failed", "success"):  # two rounds that end before the run does
-        logger = open_wandb(
-            copied, {"share": "next"}, "p", None, "offline", [], 1, False, say=lambda line: None
-        )
+        logger = open_wandb(copied, {"share": "next"}, "p", None, "offline", [], 1, False)
         logger.log_metrics({"train/loss": 1.0}, 5)
         logger.close(status)
     (sent,) = runs_in(copied)
