@@ -25,11 +25,18 @@ def report_wandb(arguments: Sequence[str]) -> int:
     parser.add_argument("folders", nargs="+", type=Path, help="folders to look for runs and sweeps in")
     parser.add_argument("--project", help="on W&B; default: the run's own, as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="user or team; default: the run's own")
-    parser.add_argument("--offline", action="store_true", help="write files, to be sent later")
+    switch = argparse.BooleanOptionalAction
+    parser.add_argument("--offline", action=switch, help="write files, to be sent later")
+    parser.add_argument("--tags", nargs="*", metavar="TAG", help="in the place of the run's own")
+    parser.add_argument("--checkpoints", action=switch, help="send the stored learners, too")
     given = vars(parser.parse_args(arguments))
-    chosen = {key: given[key] for key in ("project", "entity") if given[key]}
-    if given["offline"]:
-        chosen["mode"] = "offline"
+    chosen = {
+        key: given[key] for key in ("project", "entity", "tags", "checkpoints") if given[key] is not None
+    }
+    if given["offline"] is not None:
+        chosen["mode"] = "offline" if given["offline"] else "online"
+    if given["entity"] == "":
+        chosen["entity"] = None  # W&B's default
     code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)

@@ -25,7 +25,7 @@ from cl_lightning.cli.sentences import sentence
 from cl_lightning.conf_dir import LOOKS, sweep_name
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points
-from cl_lightning.selection.sweep import OURS, as_override, in_a_sweep, read_job, write_job
+from cl_lightning.selection.sweep import OURS, as_override, in_a_sweep, read_job, read_jobs, write_job
 
 OF_SWEEPS = (
     "hydra.mode",
@@ -426,15 +426,23 @@ def show_runs(jobs: Sequence[Job]) -> None:
 
 
 def show_on_wandb(sweeper: Any) -> None:
-    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table."""
+    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table; and what sends
+    the runs that it does not have, because they were finished before."""
     from cl_lightning.cli.dashboard import send
     from cl_lightning.loggers.wandb_run import options_in
+    from cl_lightning.opening import command_to_send
 
+    folder = sweeper.launcher.folder
     if jobs := sweeper.launcher.jobs:
         cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, jobs[0].overrides)
         loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
         if options := options_in(loggers):
-            send(sweeper.launcher.folder, options)
+            send(folder, options)
+            shown = [Path(about["folder"]) for about in read_jobs(folder) if about.get("shown")]
+            if unsent := sorted(run for run in shown if not (run / "wandb.json").is_file()):
+                command = command_to_send(unsent, options)
+                said = "Runs that were finished before are only shown. This sends them to W&B"
+                print(f"{said}:\n  {command}", file=sys.stderr)
 
 
 def own_command() -> list[str]:

@@ -675,6 +675,31 @@ def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path:
     assert [each.run.job_type for each in runs_in(folder / rows[0]["run"])] == ["point"] * 2
 
 
+def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -> None:
+    sweep = ("--multirun", *SMALL, "stream.tasks=1", "seed=0,1", "selection=none", f"outputs={tmp_path}")
+    assert command_line(sweep) == 0
+    wandb_too = (*sweep, "logger=wandb", "logger.wandb.mode=offline", "logger.wandb.project=mine")
+    capsys.readouterr()
+    assert command_line(wandb_too) == 0
+    *_, said, command = capsys.readouterr().err.splitlines()
+    assert said == "Runs that were finished before are only shown. This sends them to W&B:"
+    runs = sorted(tmp_path.glob("*/finetune/*"))
+    words = shlex.split(command)
+    assert words == [
+        "python",
+        "-m",
+        "cl_lightning.report",
+        "wandb",
+        *map(str, runs),
+        "--project=mine",
+        "--offline",
+    ]
+    assert report(words[3:]) == 0
+    assert {runs_in(run)[0].run.project for run in runs} == {"mine"}
+    assert command_line(wandb_too) == 0
+    assert "only shown" not in capsys.readouterr().err, "W&B has them"
+
+
 def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
     for status in ("failed", "failed", "success"):  # two rounds that end before the run does
