@@ -66,7 +66,8 @@ class Projection:
             if task is not None:
                 matrix = [row.first for row in self.rows]
                 point |= {**metrics_at(matrix), **costs_at(task, row), **chosen_at(task)}
-                point["matrix/heat"] = heat(matrix)
+                if is_drawn(row.learned, len(self.start.stream.tasks)):
+                    point["matrix/heat"] = heat(matrix)
             if point:
                 yield {"learned": row.learned, **point}
         reference = None if self.transfer else self.store.load("reference", ReferenceRecord)
@@ -130,6 +131,16 @@ class Curves:
                 yield int(step), name, float(value)
             except ValueError:  # the head, and lines that are damaged
                 continue
+
+
+def is_drawn(learned: int, tasks: int) -> bool:
+    """Whether the matrix is drawn after so many tasks: at each tenth of a stream, and so at its end. Pictures
+    cost more than all numbers together.
+
+    >>> [learned for learned in range(1, 26) if is_drawn(learned, 25)]
+    [3, 5, 8, 10, 13, 15, 18, 20, 23, 25]
+    """
+    return learned * 10 // tasks > (learned - 1) * 10 // tasks
 
 
 # ---- at boundaries -----------------------------------------------------------------------------------------

@@ -31,7 +31,16 @@ from cl_lightning.cli.report import main as report
 from cl_lightning.loggers.wandb_run import WandbRun, open_wandb, send_run, tags_of
 from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
 from cl_lightning.report.panels import PANELS, draw_panels
-from cl_lightning.report.projection import AXES, Curves, Projection, Sheet, chosen_at, costs_at, metrics_at
+from cl_lightning.report.projection import (
+    AXES,
+    Curves,
+    Projection,
+    Sheet,
+    chosen_at,
+    costs_at,
+    is_drawn,
+    metrics_at,
+)
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import RowRecord, TaskRecord
 from tests import docs, dying
@@ -768,6 +777,18 @@ def test_no_id_is_given_twice_also_not_to_copies_or_where_the_record_is_damaged_
     assert (mine / "wandb.json").read_text() == before
     assert len({attempt.id for attempt in all_given}) == len(all_given)
     assert Attempt("i", "p", None).path == "p/i"
+
+
+def test_the_matrix_of_a_long_stream_is_drawn_at_ten_boundaries_and_at_its_end(finished: Path) -> None:
+    """Each picture costs as much as hundreds of numbers."""
+    for tasks, most in ((1, 1), (10, 10), (11, 10), (100, 10)):
+        drawn = [learned for learned in range(1, tasks + 1) if is_drawn(learned, tasks)]
+        assert len(drawn) == most
+        assert drawn[-1] == tasks
+    projection = Projection(finished)
+    projection.start.stream.tasks[:] = projection.start.stream.tasks * 10
+    drawn = [point["learned"] for point in projection.news() if "matrix/heat" in point]
+    assert drawn == [3], "of thirty tasks the tenths are 3, 6, 9 and so on"
 
 
 def test_a_projection_gives_out_what_is_new_alone(finished: Path) -> None:
