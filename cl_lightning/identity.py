@@ -129,12 +129,13 @@ def versions(cfg: DictConfig) -> dict[str, str]:
 
 
 def source_hash(cfg: DictConfig) -> str:
-    """A hash of this package's code, and of the files of your own classes that the configuration names."""
+    """A hash of this package's code, and of the files of your own classes that the configuration names, but
+    for loggers: they change no result, and one that failed can be mended or left out."""
     package = Path(__file__).resolve().parent
-    files = [
-        *sorted(package.rglob("*.py")),
-        *(file for file in map(source_file, sorted(targets(cfg))) if package not in file.parents),
-    ]
+    of_results: Any = OmegaConf.to_container(cfg, resolve=False)
+    of_results.pop("logger", None)
+    own = map(source_file, sorted(targets(of_results)))
+    files = [*sorted(package.rglob("*.py")), *(file for file in own if package not in file.parents)]
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -143,8 +144,6 @@ def source_hash(cfg: DictConfig) -> str:
 
 def targets(node: Any) -> set[str]:
     """The modules of all ``_target_``s outside well-known libraries."""
-    if isinstance(node, DictConfig):
-        node = OmegaConf.to_container(node, resolve=False)
     if isinstance(node, dict):
         own = str(node.get("_target_") or "torch.nothing")
         found = (

@@ -24,7 +24,7 @@ from cl_lightning.engine.rounds import Rounds
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
-from cl_lightning.loggers.base import opened_loggers, tell_boundary
+from cl_lightning.loggers.base import opened_loggers, tell
 from cl_lightning.opening import tell_start
 from cl_lightning.protocol import Grants, running
 from cl_lightning.ranks import Ranks
@@ -101,8 +101,7 @@ def train(
             rows = evaluator.measure(predictors, learned)
             work, seconds = phases.collect_work(), perf_counter() - began
             record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
-            for logger in loggers:
-                logger.log_metrics({"learned": learned, **tests_of(record)}, step=phases.step)
+            tell(loggers, "log_metrics", {"learned": learned, **tests_of(record)}, step=phases.step)
             notify("on_evaluated", learner, learned, record.first)
             return record
 
@@ -110,7 +109,7 @@ def train(
             if store.load(row_key(learned), RowRecord) is None:
                 store.save(row_key(learned), measured(learned))
                 say(learned)
-                tell_boundary(loggers)
+                tell(loggers, "boundary")
                 if learned < len(stream):  # the last predictors are also tested on validation data
                     store.drop("work")
 

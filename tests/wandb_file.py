@@ -28,6 +28,8 @@ def records(path: Path) -> Iterator[Record]:
         if kind == 0:  # padding up to the next block
             at += left
             continue
+        if at + HEAD + length > len(data):  # the rest is being written
+            return
         begun += data[at + HEAD : at + HEAD + length]
         at += HEAD + length
         if kind in (WHOLE, LAST):
@@ -112,7 +114,7 @@ class Read:
 
 def runs_in(folder: Path) -> list[Read]:
     """The W&B runs of a run's or sweep's folder, by attempt. The last one has ended."""
-    files = sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: int(path.stem.split("-")[-1]))
+    files = sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: int(path.stem.split("-")[-2]))
     return [*map(Read, files[:-1]), *map(ended, files[-1:])]
 
 

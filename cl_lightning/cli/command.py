@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -25,6 +25,8 @@ from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
 
 if TYPE_CHECKING:
     from cl_lightning.cli.jobs import Job
+
+PARSE = argparse.ArgumentParser.parse_args  # argparse's own
 
 
 @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
@@ -75,10 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         sys.argv = [typed[0], *arguments]
         argparse.ArgumentParser.error = refuse  # type: ignore[assignment, method-assign]
+        argparse.ArgumentParser.parse_args = parse  # type: ignore[assignment, method-assign]
         with termination.handled():
             code = ended(jobs, "debug.traceback=true" in arguments)
     finally:
         sys.argv, argparse.ArgumentParser.error = typed, error  # type: ignore[method-assign]
+        argparse.ArgumentParser.parse_args = PARSE  # type: ignore[method-assign]
         HydraConfig.instance().cfg = hydra_config  # what comes next in this process is no job of Hydra's
     for line in failures(jobs):
         print(line, file=sys.stderr)
@@ -120,9 +124,32 @@ def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
     return 0
 
 
+def parse(parser: argparse.ArgumentParser, *arguments: Any, **options: Any) -> Any:
+    """Options by their whole names alone: ``--experiment`` would be Hydra's ``--experimental-rerun``."""
+    parser.allow_abbrev = False
+    return PARSE(parser, *arguments, **options)
+
+
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Raise a sentence in place of argparse's page of usage."""
     said = f"The command line cannot be read: {message}"
     more = Refusal(f"{said}\nArguments are group=choice or key=value; see --help.")
     _, _, wrong = message.partition("unrecognized arguments: ")
-    raise did_you_mean(f"{said}.", wrong.split()[0], sys.argv[1:], more) if wrong else more
+    if not wrong:
+        raise more
+    option, arguments = with_value(wrong.split()[0], sys.argv[1:])
+    raise did_you_mean(f"{said}.", option, arguments, more)
+
+
+def with_value(option: str, arguments: list[str]) -> tuple[str, list[str]]:
+    """An option with the value behind it as one argument, and all arguments with it.
+
+    >>> with_value("--lr", ["seed=1", "--lr", "0.1"]), with_value("--lr", ["--lr", "seed=1"])
+    (('--lr=0.1', ['seed=1', '--lr=0.1']), ('--lr', ['--lr', 'seed=1']))
+    """
+    place = arguments.index(option) if option in arguments else len(arguments)
+    behind = arguments[place + 1 : place + 2]
+    if "=" in option or not behind or "=" in behind[0] or behind[0].startswith("-"):
+        return option, arguments
+    whole = f"{option}={behind[0]}"
+    return whole, [*arguments[:place], whole, *arguments[place + 2 :]]

@@ -8,13 +8,12 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from omegaconf import OmegaConf
-
-from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
+from cl_lightning.selection.sweep import read_jobs
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
@@ -26,11 +25,18 @@ def report_wandb(arguments: Sequence[str]) -> int:
     parser.add_argument("folders", nargs="+", type=Path, help="folders to look for runs and sweeps in")
     parser.add_argument("--project", help="on W&B; default: the run's own, as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="user or team; default: the run's own")
-    parser.add_argument("--offline", action="store_true", help="write files, to be sent later")
+    switch = argparse.BooleanOptionalAction
+    parser.add_argument("--offline", action=switch, help="write files, to be sent later")
+    parser.add_argument("--tags", nargs="*", metavar="TAG", help="in the place of the run's own")
+    parser.add_argument("--checkpoints", action=switch, help="send the stored learners, too")
     given = vars(parser.parse_args(arguments))
-    chosen = {key: given[key] for key in ("project", "entity") if given[key]}
-    if given["offline"]:
-        chosen["mode"] = "offline"
+    chosen = {
+        key: given[key] for key in ("project", "entity", "tags", "checkpoints") if given[key] is not None
+    }
+    if given["offline"] is not None:
+        chosen["mode"] = "offline" if given["offline"] else "online"
+    if given["entity"] == "":
+        chosen["entity"] = None  # W&B's default
     code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
@@ -81,27 +87,31 @@ def found_below(folders: Sequence[Path], *also: str) -> list[Path]:
 
 def send(folder: Path, chosen: dict[str, Any]) -> bool:
     """Send the run or the sweep in a folder, with the options that were chosen, else its own, else those of
-    conf/logger/wandb.yaml. Returns whether W&B took it."""
-    from cl_lightning.loggers.wandb_run import options_in, send_run
+    conf/logger/wandb.yaml. A sweep's own are those of its first run. Returns whether W&B took it."""
+    from cl_lightning.loggers.wandb_run import options_of, send_run
     from cl_lightning.loggers.wandb_service import Account
-    from cl_lightning.loggers.wandb_sweep import send_sweep
+    from cl_lightning.loggers.wandb_sweep import runs_of, send_sweep
 
-    config = folder / "config.yaml"
-    own: Any = OmegaConf.to_container(OmegaConf.load(config)) if config.is_file() else {}
-    shipped: Any = OmegaConf.to_container(OmegaConf.load(Path(conf_dir()) / "logger" / "wandb.yaml"))
-    options = {**(options_in(shipped) or {}), **(options_in(own.get("logger") or {}) or {}), **chosen}
+    is_run = (folder / "run.json").is_file()
+    options = {**options_of(folder if is_run else next(iter(runs_of(folder)), folder)), **chosen}
     account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
-    if (folder / "run.json").is_file():
+    if is_run:
         job_type: Literal["run", "point"] = "point" if is_of_a_sweep(folder) else "run"
         return send_run(folder, account, options["tags"], options["checkpoints"], job_type)
     return send_sweep(folder, account, options["tags"])
 
 
 def is_of_a_sweep(folder: Path) -> bool:
-    """Whether a sweep's record names the run; sweeps lie beside the learners of their experiment."""
+    """Whether a sweep beside the learners of the run's experiment names it: in its record, or, where it was
+    interrupted and has none, in what its jobs have said. (Those have full paths, also in a copy.)"""
     from cl_lightning.loggers.wandb_sweep import runs_of
 
-    return any(
-        folder.resolve() in runs_of(path.parent)
-        for path in folder.resolve().parent.parent.glob("sweeps/*/sweep.json")
-    )
+    own = folder.resolve()
+    for sweep in own.parent.parent.glob("sweeps/*"):
+        said = [Path(job["folder"]) for job in read_jobs(sweep) if "folder" in job]
+        with suppress(Refusal, OSError):  # a record that is damaged, or not there yet
+            if own in runs_of(sweep):
+                return True
+        if any(path.parts[-2:] == own.parts[-2:] for path in said):
+            return True
+    return False

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from cl_lightning.cli.help import GROUPS, choices_of, default_choices, folders_of
+from cl_lightning.cli.help import GROUPS, LISTINGS, choices_of, default_choices, folders_of
 from cl_lightning.conf_dir import conf_dir
 
 LIKE = 0.7  # how alike two names are at least, of which one may be meant for the other
@@ -32,6 +32,7 @@ def meant(argument: str, others: Sequence[str]) -> list[str]:
     settings = composed(others)
     found = [
         *(as_option(argument) if argument.startswith("--") else []),
+        *(as_listing(argument) if not others and "=" not in argument else []),
         *as_choice(key, value, folders_of(others)),
         *as_source(value, settings),
     ]
@@ -49,6 +50,12 @@ def as_option(argument: str) -> Iterator[Scored]:
     """``--multirn``."""
     for option in OPTIONS:
         yield likeness(argument, option), [option]
+
+
+def as_listing(argument: str) -> Iterator[Scored]:
+    """``leaners``. What is listed says the first argument."""
+    for name in LISTINGS:
+        yield likeness(argument, name), [name]
 
 
 def as_choice(key: str, value: str, folders: Sequence[Path]) -> Iterator[Scored]:
@@ -98,14 +105,18 @@ def as_key(key: str, value: str, settings: Mapping[str, Any], mark: str) -> Iter
 def as_key_of_another_choice(
     key: str, value: str, settings: Mapping[str, Any], others: Sequence[str]
 ) -> Iterator[Scored]:
-    """``learner.strength=3`` where the learner has none: EWC's. The shortest name first."""
+    """``learner.strength=3`` where the learner has none: EWC's; ``logger.wandb.project=x`` where the logger
+    is another. The shortest name first."""
     import yaml
 
+    from cl_lightning.config import key_paths  # late, as above
+
     given = {other.lstrip("+").partition("=")[0] for other in others}
-    for group in (group for group in ("learner", "stream", "backbone") if group not in given):
+    for group in (group for group in ("learner", "stream", "backbone", "logger") if group not in given):
         files = choices_of(group, [Path(conf_dir())])
         for choice in sorted(files, key=len):
-            for name in set(yaml.safe_load(files[choice].read_text())) - set(settings[group]) - {"defaults"}:
+            own = set(key_paths(yaml.safe_load(files[choice].read_text())))
+            for name in sorted(own - set(key_paths(settings[group])) - {"defaults", ""}):
                 arguments = [f"{group}={choice}", f"{group}.{name}={value}"]
                 yield 0.99 * likeness(key, f"{group}.{name}"), arguments
 
@@ -128,7 +139,25 @@ def likeness(typed: str, known: str) -> float:
     parts, of_known = typed.lower().split("."), known.lower().split(".")
     if len(parts) > len(of_known):
         return 0.0
-    return min(SequenceMatcher(None, a, b).ratio() for a, b in zip(reversed(parts), reversed(of_known)))
+    return min(map(likeness_of_parts, reversed(parts), reversed(of_known)))
+
+
+def likeness_of_parts(one: str, other: str) -> float:
+    """
+    >>> likeness_of_parts("seed", "seed"), likeness_of_parts("learning_rate", "lr")
+    (1.0, 0.9)
+    """
+    of_initials = one in initials(other) or other in initials(one)
+    return max(SequenceMatcher(None, one, other).ratio(), 0.9 * of_initials)
+
+
+def initials(name: str) -> list[str]:
+    """
+    >>> initials("learning_rate"), initials("seed")
+    (['lr'], [])
+    """
+    words = [word for word in name.split("_") if word]
+    return ["".join(word[0] for word in words)] if len(words) > 1 else []
 
 
 def composed(others: Sequence[str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
 from cl_lightning.report.results import write_unfinished
 from cl_lightning.report.schema import schema
-from cl_lightning.selection.sweep import JOBS, read_job
+from cl_lightning.selection.sweep import JOBS, read_jobs
 from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 
@@ -138,7 +138,7 @@ def megabytes(folder: Path) -> str:
 def state_of_sweep(folder: Path) -> str:
     """Who runs a sweep, and how many of its jobs are done, failed, running and waiting."""
     held = is_held(folder)
-    states = Counter(state_of_job(job, held) for job in jobs_of(folder))
+    states = Counter(state_of_job(job, held) for job in read_jobs(folder))
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     if not held:
         open_ = states["missing"] + states["running"]  # jobs may outlive a sweep that was killed
@@ -157,14 +157,9 @@ def state_of_job(job: dict[str, Any], held: bool) -> str:
     return "waiting" if held else "missing"
 
 
-def jobs_of(folder: Path) -> list[dict[str, Any]]:
-    """What is known of each job of a sweep."""
-    return [read_job(folder, n) for n in sorted(int(path.stem) for path in (folder / JOBS).glob("*.json"))]
-
-
 def failures_of(folder: Path) -> list[str]:
     """Lines for the jobs that failed and whose runs do not say so: they were refused before, or in use."""
-    jobs = jobs_of(folder)
+    jobs = read_jobs(folder)
     names = [job.get("overrides", []) for job in jobs]
     lines = []
     for job, own in zip(jobs, names):

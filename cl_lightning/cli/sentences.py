@@ -137,8 +137,8 @@ def argument_of(name: str, arguments: Sequence[str]) -> str | None:
 def did_you_mean(
     said: str, wrong: str, arguments: Sequence[str], otherwise: Refusal, choice: str | None = None
 ) -> Refusal:
-    """The one thing that was meant, and the whole command with it. ``choice``: the wrong one of several that
-    a sweep goes through."""
+    """The one thing that was meant, and the whole command with it. ``choice``: the wrong one of several, of a
+    list or of those that a sweep goes through."""
     from cl_lightning.cli.names import meant  # late: --help reads files alone
 
     key, _, value = wrong.partition("=")
@@ -148,10 +148,10 @@ def did_you_mean(
         return otherwise
     if "=" not in wrong:  # the key alone was wrong, and is all that is known
         right = [*right[:-1], right[-1].removesuffix("=")]
-    several = value.split(",")
-    if choice in several and len(several) > 1:
+    if choice:
         named, _, instead = right[-1].partition("=")
-        right = [*right[:-1], f"{named}={','.join(instead if v == choice else v for v in several)}"]
+        parts = [instead if part == choice else part for part in re.split(r"([,\[\] ]+)", value)]
+        right = [*right[:-1], f"{named}={''.join(parts)}"]
     whole = [part for argument in arguments for part in (right if argument == wrong else [argument])]
     command = f"\n  python -m cl_lightning {shlex.join(whole)}" if wrong in arguments else ""
     return Refusal(f"{said} Did you mean {' '.join(right)}?{command}")

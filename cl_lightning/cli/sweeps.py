@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from cl_lightning.cli.jobs import Job
 from cl_lightning.conf_dir import sweep_name
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import Choice, Scored, winning
+from cl_lightning.selection.sweep import read_jobs
 
 
 def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], Any]) -> Any:
@@ -100,12 +102,20 @@ def show_runs(jobs: Sequence[Job]) -> None:
 
 
 def show_on_wandb(sweeper: Any) -> None:
-    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table."""
+    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table; and what sends
+    the runs that it does not have, because they were finished before."""
     from cl_lightning.cli.dashboard import send
     from cl_lightning.loggers.wandb_run import options_in
+    from cl_lightning.opening import command_to_send
 
+    folder = sweeper.launcher.folder
     if jobs := sweeper.launcher.jobs:
         cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, jobs[0].overrides)
         loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
         if options := options_in(loggers):
-            send(sweeper.launcher.folder, options)
+            send(folder, options)
+            shown = [Path(about["folder"]) for about in read_jobs(folder) if about.get("shown")]
+            if unsent := sorted(run for run in shown if not (run / "wandb.json").is_file()):
+                command = command_to_send(unsent, options)
+                said = "Runs that were finished before are only shown. This sends them to W&B"
+                print(f"{said}:\n  {command}", file=sys.stderr)

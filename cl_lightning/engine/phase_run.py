@@ -18,6 +18,7 @@ from cl_lightning.engine.optimizer import make_optimizer
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
+from cl_lightning.loggers.base import tell
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.randomness import Key
 from cl_lightning.store.records import CandidateRecord
@@ -121,8 +122,8 @@ class PhaseRun:
         return self.optimizer
 
     def log(self, learner: Learner, metrics: dict[str, Any]) -> None:
-        for logger in learner.loggers:
-            logger.log_metrics({"task": self.task.index, **metrics}, step=self.first_step + self.step)
+        values = {"task": self.task.index, **metrics}
+        tell(learner.loggers, "log_metrics", values, step=self.first_step + self.step)
 
     def log_losses(self, learner: Learner, losses: Mapping[int, float]) -> None:
         """The loss of the candidate that leads by validation data among those that train; and the loss of
@@ -133,9 +134,7 @@ class PhaseRun:
         leader = max(losses, key=lambda i: known.get(i, -math.inf))
         self.log(learner, {"train/loss": losses[leader]})
         named = {self.candidates[i].name: loss for i, loss in losses.items()}
-        for logger in learner.loggers:
-            if log_candidates := getattr(logger, "log_candidates", None):
-                log_candidates(named, self.first_step + self.step)
+        tell(learner.loggers, "log_candidates", named, self.first_step + self.step)
 
     def state(self) -> dict:
         """All that is not weights, optimizer or learner, as it is between two blocks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
 from cl_lightning.checking import keyword_parameters, resolve_target
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Refusal, is_of_the_disk
 from cl_lightning.identity import effective_settings
 
 PROVIDED = ("folder", "run", "save_dir")  # by the program
@@ -48,12 +48,13 @@ def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[l
     try:
         for make in loggers_of(cfg):
             loggers.append(opened(make, dict(zip(PROVIDED, (folder, settings, folder)))))
-            loggers[-1].log_hyperparams(settings)
+            tell(loggers[-1:], "log_hyperparams", settings)
         yield loggers
         status = "success"
     finally:
-        for logger in loggers:
-            close(logger, status)
+        with ExitStack() as closing:  # one that fails keeps no other from being closed
+            for logger in reversed(loggers):
+                closing.callback(close, logger, status)
 
 
 def loggers_of(cfg: DictConfig) -> list[partial]:
@@ -91,15 +92,25 @@ def opened(make: partial, provided: Mapping[str, Any]) -> Logger:
 
 def close(logger: Logger, status: Status) -> None:
     if isinstance(logger, RunLogger):
-        logger.close(status)
+        tell([logger], "close", status)
         return
-    logger.finalize(status)
+    tell([logger], "finalize", status)
     if isinstance(logger, WandbLogger):  # Lightning leaves it open
         logger.experiment.finish(exit_code=0 if status == "success" else 1)
 
 
-def tell_boundary(loggers: Sequence[Logger]) -> None:
-    """Say that the records of a boundary are written."""
+def tell(loggers: Sequence[Any], method: str, *arguments: Any, **named: Any) -> None:
+    """Call a method of all loggers that have it. One that fails ends the run, with its name: what it has lost
+    would be missed too late."""
     for logger in loggers:
-        if isinstance(logger, RunLogger):
-            logger.boundary()
+        try:
+            if function := getattr(logger, method, None):
+                function(*arguments, **named)
+        except Exception as error:
+            if isinstance(error, Refusal) or is_of_the_disk(error):
+                raise
+            words = (str(error).strip() or "no message").splitlines()[0]
+            raise Refusal(
+                f"The logger {type(logger).__name__} failed in {method}: {type(error).__name__}: {words}\n"
+                "What was trained is kept. Mend the logger or leave it out: the run goes on where it was."
+            ) from error

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.store.whole import write_whole
@@ -31,7 +31,7 @@ class CSVLogger(RunLogger):
         self.log_metrics({f"loss/{name}": loss for name, loss in losses.items()}, step)
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        for line in (csv_line(step, name, value) for name, value in metrics.items()):
+        for line in (csv_line(step, name, as_number(value)) for name, value in metrics.items()):
             if line not in self.known:
                 self.known.add(line)
                 self.file.write(f"{line}\n")
@@ -42,6 +42,16 @@ class CSVLogger(RunLogger):
 
     def close(self, status: Status) -> None:
         self.file.close()
+
+
+def as_number(value: Any) -> Any:
+    """A tensor or a number of NumPy's as Python's own; all else as it is.
+
+    >>> import torch
+    >>> as_number(torch.tensor(0.25)), as_number(3), as_number(True), as_number("no")
+    (0.25, 3, True, 'no')
+    """
+    return float(value) if isinstance(value, SupportsFloat) and not isinstance(value, int) else value
 
 
 def csv_line(*values: object) -> str:

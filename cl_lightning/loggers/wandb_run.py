@@ -8,9 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cl_lightning.checking import Positive, Text
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from cl_lightning.checking import Positive, Text, check_value
+from cl_lightning.conf_dir import conf_dir
+from cl_lightning.errors import Refusal
 from cl_lightning.loggers.base import RunLogger, Status
-from cl_lightning.loggers.wandb_service import Account, Identity, Service
+from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.compare import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
 from cl_lightning.selection.sweep import in_a_sweep
@@ -21,10 +27,28 @@ UPLOADED = ("results.json", "config.yaml")
 
 def options_in(loggers: Mapping[str, Any]) -> dict[str, Any] | None:
     """The keys of the logger in a configuration that is W&B's; None where there is none."""
-    for node in loggers.values():
+    for node in (loggers, *loggers.values()):
         if isinstance(node, Mapping) and str(node.get("_target_")).endswith(".open_wandb"):
             return {key: value for key, value in node.items() if key != "_target_"}
     return None
+
+
+def options_of(folder: Path) -> dict[str, Any]:
+    """What a run's own configuration says of W&B, and conf/logger/wandb.yaml where it says nothing."""
+    shipped: Any = OmegaConf.to_container(OmegaConf.load(Path(conf_dir()) / "logger" / "wandb.yaml"))
+    path, own = folder / "config.yaml", None
+    try:
+        content: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
+        own = options_in(content.get("logger") or {})
+    except (OSError, ValueError, AttributeError, YAMLError, OmegaConfBaseException) as reason:
+        raise Refusal(
+            f"{path}, which says where on W&B the run goes, is damaged "
+            f"({' '.join(str(reason).split())}).\n"
+            "Mend it; or remove it, and say where with --project and --entity."
+        ) from reason
+    for key, value in (own or {}).items():
+        check_value(open_wandb, key, value, f"{path}: logger.wandb.{key}")
+    return {**(options_in(shipped) or {}), **(own or {})}
 
 
 def open_wandb(
@@ -36,15 +60,14 @@ def open_wandb(
     tags: list[Text],
     timeout: Positive,
     checkpoints: bool,
-    say: Callable[[str], None] = print,
 ) -> RunLogger:
     """A W&B run with all that the run's records say already, which hears of what is recorded next. A run that
     is made by many jobs, round after round, is sent when it is finished."""
     what = (folder, Account(project, entity, mode, timeout), tags, checkpoints)
     job_type: Literal["run", "point"] = "point" if in_a_sweep() else "run"
     if run["share"] is not None:
-        return SentAtTheEnd(partial(send_run, *what, job_type, say))
-    return WandbRun(*what, job_type, say)
+        return SentAtTheEnd(partial(send_run, *what, job_type))
+    return WandbRun(*what, job_type)
 
 
 def send_run(
@@ -58,7 +81,7 @@ def send_run(
     """Send a run from its records: a finished one, or one that was killed. Returns whether W&B took it."""
     run = WandbRun(folder, account, tags, checkpoints, job_type, say)
     run.close("success" if run.projection.results()["finished"] else "failed")
-    return not run.service.failed
+    return run.service.alive
 
 
 class SentAtTheEnd(RunLogger):
@@ -92,8 +115,9 @@ class WandbRun(RunLogger):
         if checkpoints:  # files of any size
             account = replace(account, at_end=60 * account.at_end)
         self.service = Service(folder, account, identity, say)
-        self.boundary()
-        self.service.supersede()
+        with ended_if_interrupted():
+            self.boundary()
+            self.service.supersede()
 
     @property
     def experiment(self) -> Any:
@@ -110,9 +134,10 @@ class WandbRun(RunLogger):
             self.service.send(point)
 
     def close(self, status: Status) -> None:
-        self.boundary()
-        if self.service.alive:
-            self.end()
+        with ended_if_interrupted():
+            self.boundary()
+            if self.service.alive:
+                self.end()
         self.service.finish(status == "success")
 
     def end(self) -> None:

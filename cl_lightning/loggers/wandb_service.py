@@ -8,8 +8,10 @@ import json
 import os
 import re
 import secrets
+import shlex
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +24,12 @@ if TYPE_CHECKING:
     import wandb
 
 SUPERSEDED = "superseded"  # the tag of a run that has a newer one with all of its points
-MOST = {"id": 120, "name": 120, "group": 120, "tag": 64}  # characters that W&B takes
+MOST = {  # characters that W&B takes; of an id fewer, as the names of tables, of at most 128, begin with it
+    "id": 100,
+    "name": 120,
+    "group": 120,
+    "tag": 64,
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Account:
 class Identity:
     """What a run is called on W&B, and what it is."""
 
-    names: tuple[str, ...]  # with the attempt behind them: its name, and its id
+    names: tuple[str, ...]  # with the attempt's number behind them: its name; with a token, too: its id
     group: str
     job_type: Literal["run", "point", "sweep"]
     tags: Sequence[str] = ()
@@ -59,23 +66,25 @@ class Attempt:
     entity: str | None
 
     @property
+    def number(self) -> str:
+        """Which attempt of the folder's it is."""
+        return self.id.split("-")[-2]
+
+    @property
     def path(self) -> str:
         return "/".join(part for part in (self.entity, self.project, self.id) if part)
 
 
 def new_attempt(folder: Path, account: Account, names: Sequence[str]) -> tuple[Attempt, list[Attempt]]:
     """The next run on W&B for a folder, which remembers it in ``wandb.json``, and those before it. What W&B
-    has of a run cannot be written anew: so each attempt is a run of its own there."""
-    path, number = folder / "wandb.json", secrets.token_hex(3)
+    has of a run cannot be written anew: so each attempt is a run of its own there. The token at the end of
+    its id is never given twice, also not to a copy of the folder."""
+    path = folder / "wandb.json"
     earlier: list[Attempt] = []
-    try:
+    with suppress(OSError, ValueError, TypeError):  # it is damaged: the numbers begin again
         earlier = [Attempt(**each) for each in json.loads(path.read_text())] if path.is_file() else []
-        number = str(len(earlier) + 1)
-    except (OSError, ValueError, TypeError):
-        pass  # it is damaged: a number that was never given
-    if not is_writable(folder):
-        number = secrets.token_hex(3)
-    attempt = Attempt(as_id((*names, number)), account.project, account.entity)
+    own = (str(len(earlier) + 1), secrets.token_hex(3))
+    attempt = Attempt(as_id((*names, *own)), account.project, account.entity)
     if is_writable(folder):
         with write_whole(path) as building:
             building.write_text(json.dumps([asdict(each) for each in (*earlier, attempt)], indent=1))
@@ -84,8 +93,8 @@ def new_attempt(folder: Path, account: Account, names: Sequence[str]) -> tuple[A
 
 def as_id(names: Sequence[str]) -> str:
     """
-    >>> as_id(("my study: 1", "ewc", "0a1b-s0", "2"))
-    'my_study__1-ewc-0a1b-s0-2'
+    >>> as_id(("my study: 1", "ewc", "0a1b-s0", "2", "c0ffee"))
+    'my_study__1-ewc-0a1b-s0-2-c0ffee'
     """
     return re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(names))[-MOST["id"] :]
 
@@ -101,11 +110,16 @@ class Service:
     ) -> None:
         self.folder, self.account = folder, account
         self.identity = identity
-        self.attempt, self.earlier = new_attempt(folder, account, identity.names)
         self.run: Any = None
         self.is_online = self.failed = False
+        self.earlier: list[Attempt] = []
+        if os.environ.get("WANDB_MODE") == "disabled":
+            say("W&B: WANDB_MODE=disabled, so nothing is logged there.")
+            return
+        self.attempt, self.earlier = new_attempt(folder, account, identity.names)
         try:
-            self.run = self.begin(say)
+            with ended_if_interrupted():
+                self.run = self.begin(say)
         except Exception as error:
             self.give_up(error)
         self.guarded(define_axes)
@@ -142,7 +156,7 @@ class Service:
         run = wandb.init(mode="offline", **self.options())
         say(
             f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync "
-            f"{run.settings.sync_dir}"
+            f"{shlex.quote(run.settings.sync_dir)}"
         )
         return run
 
@@ -150,7 +164,7 @@ class Service:
         import wandb
 
         identity = self.identity
-        number = self.attempt.id.rpartition("-")[2]
+        number = self.attempt.number
         quiet: dict[str, Any] = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
         return {
             "project": self.account.project,
@@ -182,7 +196,7 @@ class Service:
         self.failed = True
         warnings.warn(
             f"W&B failed ({said(error)}). The run goes on without it. Send all of it later with: "
-            f"python -m cl_lightning.report wandb {self.folder}",
+            f"python -m cl_lightning.report wandb {shlex.quote(str(self.folder))}",
             stacklevel=2,
         )
 
@@ -205,6 +219,21 @@ class Service:
             except Exception as error:
                 if not self.failed:
                     self.give_up(error)
+
+
+@contextmanager
+def ended_if_interrupted() -> Iterator[None]:
+    """Where the program is told to end inside, W&B's runs end as failed ones; else they would pass for
+    finished. Also one that is being opened, which nothing has got hold of yet."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        import wandb
+
+        wandb.teardown(exit_code=1)
+        raise
 
 
 def said(error: Exception) -> str:

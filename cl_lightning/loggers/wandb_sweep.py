@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,38 @@ from cl_lightning.errors import Refusal
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, media
 from cl_lightning.report.projection import Sheet, summary_of
 from cl_lightning.report.results import Results, results_of
-from cl_lightning.store.files import Store
+from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import StartRecord
 
 MEASURES = ("val_accuracy", "ACC", "AIA", "BWT", "FWT", "forgetting", "T")  # of what a run came to
 
 
+@dataclass(frozen=True)
+class Row:
+    """What ``sweep.json`` must say of a job."""
+
+    overrides: list[str]
+    run: str | None
+    state: str
+    validation: float | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What ``sweep.json`` must say."""
+
+    kind: str
+    arguments: list[str]
+    jobs: list[Row]
+    chosen: list[Any]
+
+
 def send_sweep(
     folder: Path, account: Account, tags: Sequence[str] = (), say: Callable[[str], None] = print
 ) -> bool:
     """Send the record of a sweep, ``sweep.json``, with what its runs came to. Returns whether W&B took it."""
-    sweep = json.loads((folder / "sweep.json").read_text())
+    sweep = sweep_in(folder)
     stores = [store_of(folder, job) for job in sweep["jobs"]]
     runs = [None if found is None else results_of(*found) for found in stores]
     tokens = [found[0].run for found in stores if found is not None]
@@ -33,7 +54,21 @@ def send_sweep(
     service.guarded(lambda run: run.summary.update(counts_of(sweep)))
     service.supersede()
     service.finish(succeeded=True)
-    return not service.failed
+    return service.alive
+
+
+def sweep_in(folder: Path) -> dict[str, Any]:
+    """The record of a sweep."""
+    path = folder / "sweep.json"
+    try:
+        sweep = json.loads(path.read_text())
+        adapter(Record).validate_python(sweep)
+        return sweep
+    except ValueError as reason:  # of JSON, of letters, of pydantic
+        raise Refusal(
+            f"{path}, which says what the sweep in this folder is, is damaged. The sweep's command writes it "
+            "anew."
+        ) from reason
 
 
 def store_of(folder: Path, job: Mapping[str, Any]) -> tuple[Store, StartRecord] | None:
@@ -75,6 +110,5 @@ def counts_of(sweep: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def runs_of(folder: Path) -> list[Path]:
-    """The folders of a sweep's runs."""
-    jobs = json.loads((folder / "sweep.json").read_text())["jobs"]
-    return [(folder / job["run"]).resolve() for job in jobs if job["run"]]
+    """The folders of a sweep's runs, as its record has them."""
+    return [(folder / job["run"]).resolve() for job in sweep_in(folder)["jobs"] if job["run"]]

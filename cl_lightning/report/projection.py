@@ -4,6 +4,7 @@ here knows of it: the panels of docs/dashboard.md are drawn from the same points
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +66,8 @@ class Projection:
             if task is not None:
                 matrix = [row.first for row in self.rows]
                 point |= {**metrics_at(matrix), **costs_at(task, row), **chosen_at(task)}
-                point["matrix/heat"] = heat(matrix)
+                if is_drawn(row.learned, len(self.start.stream.tasks)):
+                    point["matrix/heat"] = heat(matrix)
             if point:
                 yield {"learned": row.learned, **point}
         reference = None if self.transfer else self.store.load("reference", ReferenceRecord)
@@ -131,6 +133,16 @@ class Curves:
                 continue
 
 
+def is_drawn(learned: int, tasks: int) -> bool:
+    """Whether the matrix is drawn after so many tasks: at each tenth of a stream, and so at its end. Pictures
+    cost more than all numbers together.
+
+    >>> [learned for learned in range(1, 26) if is_drawn(learned, 25)]
+    [3, 5, 8, 10, 13, 15, 18, 20, 23, 25]
+    """
+    return learned * 10 // tasks > (learned - 1) * 10 // tasks
+
+
 # ---- at boundaries -----------------------------------------------------------------------------------------
 
 
@@ -151,7 +163,7 @@ def costs_at(task: TaskRecord, row: RowRecord) -> dict[str, float]:
     """What the task cost with its test, and what is held after it."""
     of_task = costs(task, row)
     seconds = sum(value for part, value in of_task["seconds"].items() if part != "cpu")
-    held = {f"cost/bytes_{part}": size for part, size in of_task["held"].items()}
+    held = {f"cost/bytes_{as_name(part)}": size for part, size in of_task["held"].items()}
     return {**held, "cost/flops": of_task["flops"], "cost/seconds": seconds}
 
 
@@ -165,7 +177,16 @@ def chosen_at(task: TaskRecord) -> dict[str, Any]:
         values = {**plain, "val_accuracy": chosen.val_accuracy, "score": chosen.score}
     if task.notes.get("kind") == "module_paths":
         values["reused_modules"] = task.notes["reused"]
-    return known({f"chosen/{key}": value for key, value in values.items()})
+    return known({f"chosen/{as_name(key)}": value for key, value in values.items()})
+
+
+def as_name(words: str) -> str:
+    """Letters, digits and underscores alone, as W&B wants keys.
+
+    >>> as_name("cross-task resemblance"), as_name("memory.A")
+    ('cross_task_resemblance', 'memory_A')
+    """
+    return re.sub(r"[^A-Za-z0-9]", "_", words)
 
 
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +208,7 @@ def summary_of(results: Results) -> dict[str, Any]:
     at_end, reference = results["validation_at_end"], results["reference"]
     final = {word: metrics[name] for name, word in WORDS.items()}
     final |= {"T": reference and reference["transfer"], "val_accuracy": at_end and at_end["mean"]}
-    card = {f"card/{finding['rule'].replace(' ', '_')}": finding["verdict"] for finding in results["card"]}
+    card = {f"card/{as_name(finding['rule'])}": finding["verdict"] for finding in results["card"]}
     return {**known({f"final/{word}": value for word, value in final.items()}), **card}
 
 

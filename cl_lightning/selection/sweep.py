@@ -120,6 +120,11 @@ def read_job(sweep: Path, number: int) -> dict[str, Any]:
     """What is known of a job: its ``overrides``, and what it has said of itself: the ``folder`` of its run
     when it has begun, then that it is ``done`` with its ``value``, or why it ``failed``."""
     try:
-        return json.loads((sweep / JOBS / f"{number}.json").read_text())
-    except (OSError, ValueError):
+        return dict(json.loads((sweep / JOBS / f"{number}.json").read_text()))
+    except (OSError, ValueError, TypeError):
         return {}
+
+
+def read_jobs(sweep: Path) -> list[dict[str, Any]]:
+    """What is known of each job of a sweep, in their order."""
+    return [read_job(sweep, n) for n in sorted(int(path.stem) for path in (sweep / JOBS).glob("*.json"))]

@@ -32,6 +32,11 @@ def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("+lr=0.1", "", "trainer.lr=0.1"),
         ("lr=0.1,0.2", "--multirun", "trainer.lr=0.1,0.2"),
         ("lr=[0.1,0.2]", "", "selection.grid.lr=[0.1,0.2]"),
+        ("learning_rate=0.1", "", "trainer.lr=0.1"),
+        ("bs=32", "", "trainer.batch_size=32"),
+        ("leaners", "", "learners"),
+        ("logger.wandb.project=x", "", "logger=wandb logger.wandb.project=x"),
+        ("logger.wandb.projct=x", "logger=wandb", "logger.wandb.project=x"),
         ("model=ewc", "", "learner=ewc"),
         ("model=resnet", "", "backbone=resnet"),
         ("strem=split", "", "stream=split"),
@@ -89,6 +94,12 @@ def said(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
         ("--multirun learner=ewcc,gem", "--multirun learner=ewc,gem"),
         ("seed=3 --multirn", "seed=3 --multirun"),
         ("gem seed=3", "learner=gem seed=3"),
+        ("logger=[wandb,cvs]", "'logger=[wandb,csv]'"),
+        ("logger=[cvs]", "'logger=[csv]'"),
+        ("logger.wandb.mode=offline", "logger=wandb logger.wandb.mode=offline"),
+        ("--experiment ctrl_long seed=3", "+experiment=ctrl_long seed=3"),
+        ("seed=3 --lr 0.1", "seed=3 trainer.lr=0.1"),
+        ("leaners", "learners"),
         ("seed=0,1 name=x", "--multirun seed=0,1 name=x"),
     ],
 )
@@ -98,9 +109,7 @@ def test_the_answer_is_two_lines_of_which_one_is_the_whole_command(
     first, second = said(capsys, *arguments.split(" "))
     assert "Did you mean " in first
     assert second == f"  python -m cl_lightning {answer}"
-    kept = [
-        argument for argument in answer.split(" ") if "," not in argument and not argument.startswith("--")
-    ]
+    kept = [each for each in shlex.split(answer) if "=" in each and ("," not in each or "[" in each)]
     compose_config(*kept)
 
 

@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from omegaconf import OmegaConf
 
@@ -17,6 +19,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.errors import Refusal
 from cl_lightning.loggers import CSVLogger
 from cl_lightning.loggers.base import loggers_of, opened, opened_loggers
+from cl_lightning.report.projection import Curves
 from tests.commands import configure, run
 
 
@@ -101,6 +104,20 @@ def test_a_flipped_byte_that_is_no_text_any_more_keeps_no_run_from_going_on(tmp_
     assert path.read_bytes().endswith(b"0,a,1\n")
 
 
+def test_values_that_are_no_floats_of_pythons_stand_there_as_numbers(tmp_path: Path) -> None:
+    """As text a tensor is no number: reports and W&B could not read it."""
+    logger = CSVLogger(tmp_path)
+    values = [torch.tensor(0.1), np.float32(0.1), np.float64(0.5), torch.tensor([0.25]), 0.1, 3, True, "no"]
+    logger.log_metrics({f"train/{i}": value for i, value in enumerate(values)}, 0)
+    tenth = 0.10000000149011612  # as float32 has it
+    written = ["0.1", "3", "True", "no"]
+    lines = (tmp_path / "logs.csv").read_text().splitlines()[1:]
+    assert [line.rpartition(",")[2] for line in lines] == [str(tenth), str(tenth), "0.5", "0.25", *written]
+    live = Curves(tmp_path / "logs.csv")
+    live.live({f"train/{i}": value for i, value in enumerate(values)}, 0)
+    assert list(live.news()) == [], "what was sent live is not sent again"
+
+
 # ---- several, and Lightning's ------------------------------------------------------------------------------
 
 
@@ -129,9 +146,72 @@ def test_a_list_of_choices_uses_all_of_them_and_none_adds_nothing() -> None:
     assert chosen("none") == []
 
 
+def test_lightnings_logger_for_tensorboard_gets_the_same_values(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run(tmp_path, "+logger.tb._target_=pytorch_lightning.loggers.TensorBoardLogger", "trainer.log_every=1")
+    (folder,) = tmp_path.glob("*/*/*/lightning_logs/version_0")
+    read = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    found = {(each.step, name, each.value) for name in read.Tags()["scalars"] for each in read.Scalars(name)}
+    ours = [(int(row["step"]), row["name"], np.float32(row["value"])) for row in rows(tmp_path)]
+    wanted = {each for each in ours if not each[1].startswith("loss/")}
+    assert wanted <= found
+    assert {name for _, name, _ in found - wanted} <= {"hp_metric"}
+
+
+class Fragile(Told):
+    """Fails at a key, or in the method of that name."""
+
+    def __init__(self, folder: Path, run: dict, at: str) -> None:
+        super().__init__(folder, run)
+        self.at, self.closed = at, False
+
+    def log_metrics(self, metrics: dict, step: int | None = None) -> None:
+        if self.at in metrics:
+            raise ValueError("no place for\nthis")
+
+    def boundary(self) -> None:
+        if self.at == "boundary":
+            raise KeyError
+
+    def close(self, status: str) -> None:
+        if self.at == "close":
+            raise RuntimeError("gone")
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("val/best", "in log_metrics: ValueError: no place for"),
+        ("learned", "in log_metrics: ValueError: no place for"),
+        ("boundary", "in boundary: KeyError: no message"),
+        ("close", "in close: RuntimeError: gone"),
+    ],
+)
+def test_a_logger_that_fails_is_named_and_what_was_trained_is_kept(
+    at: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(Told, "close", lambda self, status: closed.append(status))
+    own = f"+logger.own={{_target_:tests.report.test_loggers.Fragile,at:{at}}}"
+    others = ("+logger.other={_target_:tests.report.test_loggers.Told}", own)
+    with pytest.raises(Refusal) as refused:
+        run(tmp_path, *others)
+    first, *_ = str(refused.value).splitlines()
+    assert first == f"The logger Fragile failed {said}"
+    assert closed == ["success" if at == "close" else "failed"], "the other one is closed all the same"
+    assert run(tmp_path)["finished"]
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
+        (
+            "+logger.wandb.id=3",
+            "logger.wandb.id is not a key here. "
+            "Choose one of project, entity, mode, tags, timeout, checkpoints.",
+        ),
         ("+logger.own._target_=builtins.dict", "logger.own._target_=builtins.dict is not a logger"),
         ("logger.csv=3", "logger.csv=3 is not a logger"),
         ("+logger.csv.every=2", "logger.csv.every is not a key here"),
@@ -140,7 +220,7 @@ def test_a_list_of_choices_uses_all_of_them_and_none_adds_nothing() -> None:
 )
 def test_what_is_no_logger_is_refused_before_anything_is_made(override: str, said: str) -> None:
     with pytest.raises(Refusal, match=re.escape(said)):
-        check_targets(configure(override))
+        check_targets(configure("logger=[csv,wandb]", override))
 
 
 def test_a_logger_whose_package_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,11 +28,21 @@ import wandb
 from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
-from cl_lightning.loggers.wandb_run import open_wandb, send_run, tags_of
-from cl_lightning.loggers.wandb_service import Account, Attempt, new_attempt
+from cl_lightning.loggers.wandb_run import WandbRun, open_wandb, send_run, tags_of
+from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
 from cl_lightning.report.panels import PANELS, draw_panels
-from cl_lightning.report.projection import AXES, Curves, Projection, metrics_at
+from cl_lightning.report.projection import (
+    AXES,
+    Curves,
+    Projection,
+    Sheet,
+    chosen_at,
+    costs_at,
+    is_drawn,
+    metrics_at,
+)
 from cl_lightning.store.folder import open_store
+from cl_lightning.store.records import RowRecord, TaskRecord
 from tests import docs, dying
 from tests.commands import SMALL, configure, folder_of, run
 from tests.wandb_file import Read, ended, runs_in
@@ -99,6 +110,19 @@ def test_keys_have_no_values_candidates_or_classes_in_them(read: Read) -> None:
         "train/loss", "val/best", "val/alive", "matrix/table", "matrix/heat", "card/table",
         "figures/over_tasks", "figures/paths",
     } - {"cl/FWT"}  # fmt: skip
+
+
+def test_keys_are_of_letters_digits_and_underscores_in_groups_by_slashes(read: Read, finished: Path) -> None:
+    """As W&B wants them: it keeps a dot for what lies inside a value, and reads a hyphen as minus."""
+    task = Projection(finished).store.load("tasks/000", TaskRecord)
+    row = Projection(finished).store.load("rows/001", RowRecord)
+    (last,) = task.phases[-1:]
+    last.chosen.hparams["my.rate"] = 0.5
+    task.held["memory.A"] = 8
+    made = {**costs_at(task, row), **chosen_at(task)}
+    assert (made["cost/bytes_memory_A"], made["chosen/my_rate"]) == (8, 0.5)
+    for key in {*made, *read.summary, *(key for row in read.rows for key in row)}:
+        assert re.fullmatch(r"\w+(/\w+)*", key), key
 
 
 def test_each_boundary_has_the_row_the_costs_and_the_choice_of_its_task(read: Read, results: dict) -> None:
@@ -176,7 +200,8 @@ def test_the_summary_has_what_the_run_came_to_and_the_verdicts_of_its_card(read:
         "final/T": results["reference"]["transfer"],
         "final/val_accuracy": results["validation_at_end"]["mean"],
     }
-    verdicts = {f"card/{each['rule'].replace(' ', '_')}": each["verdict"] for each in results["card"]}
+    verdicts = {f"card/{re.sub('[ -]', '_', each['rule'])}": each["verdict"] for each in results["card"]}
+    assert "card/cross_task_resemblance" in verdicts
     assert {key: read.summary[key] for key in verdicts} == verdicts
     assert read.exit_code == 0
 
@@ -224,7 +249,8 @@ def test_a_run_says_what_it_is(read: Read, results: dict, finished: Path) -> Non
     own, token = read.run, open_store(finished)[0].run[:8]
     kind = f"quickstart/mntdp_d/{results['fingerprint']}"
     assert own.display_name == f"{kind}-s0/{token}/1"
-    assert own.run_id == f"quickstart-mntdp_d-{results['fingerprint']}-s0-{token}-1"
+    assert re.fullmatch(f"quickstart-mntdp_d-{results['fingerprint']}-s0-{token}-1-[0-9a-f]{{6}}", own.run_id)
+    assert read.config["attempt"] == "1"
     assert (own.run_group, own.job_type) == (kind, "run")
     assert set(own.tags) == {"mntdp_d", "split_mnist", "multi_train_test", "mine"}
     assert read.config["trainer"]["batch_size"] == 64
@@ -294,7 +320,7 @@ def test_report_sends_what_the_run_itself_sent(finished: Path, read: Read, tmp_p
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
     assert report(["wandb", str(tmp_path)]) == 0  # offline, as its own configuration says
     (sent,) = runs_in(copied)
-    assert sent.run.run_id == read.run.run_id[:-1] + "2", "the next attempt"
+    assert sent.run.display_name == read.run.display_name[:-1] + "2", "the next attempt"
     for axis in AXES:
         assert Counter(sent.points(axis)) == Counter(read.points(axis))
     ends = [{k: v for k, v in each.summary.items() if k[:5] in ("final", "card/")} for each in (sent, read)]
@@ -313,6 +339,78 @@ def test_a_run_that_cannot_be_sent_keeps_no_other_back_and_is_told(
     assert report(["wandb", str(tmp_path), "--offline"]) == 2
     assert "run.json" in capsys.readouterr().err
     assert len(runs_in(tmp_path / "b")) == 1
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The outputs of a sweep of two runs that logged to W&B, without what was sent."""
+    outputs = tmp_path_factory.mktemp("swept")
+    sweep = (
+        *SMALL,
+        "stream.tasks=1",
+        "seed=0,1",
+        "selection=none",
+        "logger=wandb",
+        "logger.wandb.mode=offline",
+    )
+    own = ("logger.wandb.project=mine", "logger.wandb.entity=us", "logger.wandb.tags=[pilot]")
+    assert command_line(["--multirun", *sweep, *own, f"outputs={outputs}"]) == 0
+    for path in outputs.rglob("wandb"):
+        shutil.rmtree(path)
+    return outputs
+
+
+def copy_of(swept: Path, to: Path) -> tuple[Path, list[Path]]:
+    """The sweep's folder and those of its runs, in a copy."""
+    copied = shutil.copytree(swept, to / "copied")
+    (sweep,) = copied.glob("*/sweeps/*")
+    return sweep, sorted(copied.glob("*/finetune/*"))
+
+
+def test_the_summary_of_a_sweep_goes_where_its_first_run_went(swept: Path, tmp_path: Path) -> None:
+    sweep, _ = copy_of(swept, tmp_path)
+    assert report(["wandb", str(sweep)]) == 0
+    (sent,) = runs_in(sweep)
+    assert (sent.run.project, sent.run.entity, list(sent.run.tags)) == ("mine", "us", ["grid", "pilot"])
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "\xff", '{"kind": "grid", "jobs": [{}]}', '{"a"'])
+def test_a_damaged_record_of_a_sweep_keeps_no_run_back_and_is_told(
+    damage: str, swept: Path, tmp_path: Path, capsys
+) -> None:
+    sweep, runs = copy_of(swept, tmp_path)
+    (sweep / "sweep.json").write_bytes(damage.encode("latin-1"))
+    shutil.rmtree(runs[1])
+    assert report(["wandb", str(tmp_path)]) == 2
+    assert f"{sweep / 'sweep.json'}, which says" in capsys.readouterr().err
+    (sent,) = runs_in(runs[0])
+    assert sent.run.job_type == "point", "its job has said so"
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "3", "logger: some", "\xff\x00", None])
+def test_a_damaged_configuration_keeps_no_other_run_back_and_is_told(
+    damage: str | None, swept: Path, tmp_path: Path, capsys
+) -> None:
+    _, runs = copy_of(swept, tmp_path)
+    config = runs[0] / "config.yaml"
+    text = damage or config.read_text().replace("timeout: 15", "timeout: soon")
+    config.write_bytes(text.encode("latin-1"))
+    assert report(["wandb", *map(str, runs)]) == 2
+    told = capsys.readouterr().err
+    assert str(config) in told
+    assert "Traceback" not in told
+    assert damage or "logger.wandb.timeout=soon must be a number" in told
+    assert not (runs[0] / "wandb").exists()
+    assert len(runs_in(runs[1])) == 1
+
+
+def test_runs_of_a_sweep_that_was_interrupted_are_its_points(swept: Path, tmp_path: Path) -> None:
+    """It has no record; its jobs have said which runs they are."""
+    sweep, runs = copy_of(swept, tmp_path)
+    (sweep / "sweep.json").unlink()
+    (sweep / "jobs" / "1.json").write_text("[")
+    assert report(["wandb", *map(str, runs)]) == 0
+    assert [runs_in(run)[0].run.job_type for run in runs] == ["point", "run"]
 
 
 def test_a_value_of_ones_own_that_is_no_number_is_no_point(tmp_path: Path) -> None:
@@ -461,6 +559,18 @@ def test_without_a_login_it_goes_offline_with_one_line(
     ]
 
 
+def test_the_commands_that_are_printed_can_be_copied_where_a_path_has_a_space(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    service = Service(folder, Account("p", mode="offline"), Identity(("a",), "g", "run"), print)
+    *_, wandb_sync, where = shlex.split(capsys.readouterr().out)
+    assert (wandb_sync, Path(where).parent) == ("sync", folder / "wandb")
+    with pytest.warns(UserWarning, match="report wandb") as told:
+        service.give_up(ConnectionError())
+    assert shlex.split(str(told[0].message).partition("later with: ")[2])[-1] == str(folder)
+    service.finish(succeeded=False)
+
+
 def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_nothing_running(
     tmp_path: Path,
 ) -> None:
@@ -493,6 +603,41 @@ def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_
     assert (folder / "logs.csv").is_file()
 
 
+def test_where_wandb_is_disabled_nothing_is_written_or_sent_and_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert run(tmp_path, "logger=wandb", "stream.tasks=1", "selection=none")["finished"]
+    said = "W&B: WANDB_MODE=disabled, so nothing is logged there."
+    assert [line for line in capsys.readouterr().out.splitlines() if "W&B" in line] == [said]
+    assert report(["wandb", str(tmp_path)]) == 2, "it was not sent"
+    assert capsys.readouterr().out.splitlines() == [said]
+    assert list(tmp_path.rglob("logs.csv"))
+    assert not list(tmp_path.rglob("*wandb*"))
+
+
+@pytest.mark.parametrize("point", ["opening", "first points", "last points"])
+def test_a_signal_while_wandb_is_opened_or_closed_leaves_no_run_that_passes_for_finished(
+    point: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
+
+    def ends(*_: Any) -> Any:
+        raise SystemExit(143)
+
+    begin = wandb.init
+    if point == "opening":
+        monkeypatch.setattr(wandb, "init", lambda **options: ends(begin(**options)))
+    else:
+        monkeypatch.setattr(
+            *{"first points": (Projection, "news"), "last points": (WandbRun, "end")}[point], ends
+        )
+    with pytest.raises(SystemExit, match="143"):
+        send_run(copied, Account("p", mode="offline"), say=lambda line: None)
+    (sent,) = runs_in(copied)
+    assert sent.exit_code == 1
+
+
 @pytest.mark.usefixtures("as_if_online")
 def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -509,7 +654,7 @@ def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
     monkeypatch.setattr(wandb, "init", fails_online)
     send_run(copied, Account("p"), say=said.append)
     (sent,) = runs_in(copied)
-    assert sent.id.endswith("-3")
+    assert sent.run.display_name.endswith("/3")
     assert sent.exit_code == 0
     assert [line.partition(",")[0] for line in said] == ["W&B: TimeoutError"]
 
@@ -539,12 +684,35 @@ def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path:
     assert [each.run.job_type for each in runs_in(folder / rows[0]["run"])] == ["point"] * 2
 
 
+def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -> None:
+    sweep = ("--multirun", *SMALL, "stream.tasks=1", "seed=0,1", "selection=none", f"outputs={tmp_path}")
+    assert command_line(sweep) == 0
+    wandb_too = (*sweep, "logger=wandb", "logger.wandb.mode=offline", "logger.wandb.project=mine")
+    capsys.readouterr()
+    assert command_line(wandb_too) == 0
+    *_, said, command = capsys.readouterr().err.splitlines()
+    assert said == "Runs that were finished before are only shown. This sends them to W&B:"
+    runs = sorted(tmp_path.glob("*/finetune/*"))
+    words = shlex.split(command)
+    assert words == [
+        "python",
+        "-m",
+        "cl_lightning.report",
+        "wandb",
+        *map(str, runs),
+        "--project=mine",
+        "--offline",
+    ]
+    assert report(words[3:]) == 0
+    assert {runs_in(run)[0].run.project for run in runs} == {"mine"}
+    assert command_line(wandb_too) == 0
+    assert "only shown" not in capsys.readouterr().err, "W&B has them"
+
+
 def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
     for status in ("failed", "failed", "success"):  # two rounds that end before the run does
-        logger = open_wandb(
-            copied, {"share": "next"}, "p", None, "offline", [], 1, False, say=lambda line: None
-        )
+        logger = open_wandb(copied, {"share": "next"}, "p", None, "offline", [], 1, False)
         logger.log_metrics({"train/loss": 1.0}, 5)
         logger.close(status)
     (sent,) = runs_in(copied)
@@ -575,22 +743,52 @@ def test_a_search_over_whole_streams_shows_test_numbers_of_what_it_chose_alone()
 # ---- attempts ----------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_cannot_be_written_to_or_whose_record_is_damaged_gets_a_number_never_given(
+def test_tables_of_a_run_with_a_long_name_are_sent(tmp_path: Path) -> None:
+    """W&B refuses artifacts with names of more than 128 characters, and makes one of each table."""
+    long = Identity(("n" * 110, "ewc", "0a1b-s0", "token"), "group", "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        service = Service(tmp_path, Account("p", mode="offline"), long, print)
+        for key in ("matrix/table", "card/table", "sweep/table"):
+            service.send({key: Sheet(["a"], [[1]])})
+        service.finish(succeeded=True)
+    (sent,) = runs_in(tmp_path)
+    assert len([table for table in sent.of("artifact") if len(table.name) > 100]) == 3
+
+
+def test_no_id_is_given_twice_also_not_to_copies_or_where_the_record_is_damaged_or_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account = Account("p")
-    first, _ = new_attempt(tmp_path, account, ("a",))
-    second, earlier = new_attempt(tmp_path, account, ("a",))
-    assert ([first], first.id, second.id) == (earlier, "a-1", "a-2")
-    (tmp_path / "wandb.json").write_text("{")
-    third, _ = new_attempt(tmp_path, account, ("a",))
-    assert third.id not in ("a-1", "a-2")
+    def given(folder: Path) -> Attempt:
+        return new_attempt(folder, Account("p"), ("a",))[0]
+
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    all_given = [given(mine)]
+    copied = shutil.copytree(mine, tmp_path / "copied")
+    all_given += [given(mine), given(copied)]
+    assert [attempt.number for attempt in all_given] == ["1", "2", "2"]
+    assert new_attempt(mine, Account("p"), ("a",))[1] == all_given[:2]
+    (mine / "wandb.json").write_text("{")
+    all_given += [given(mine), given(mine)]
     monkeypatch.setattr("cl_lightning.loggers.wandb_service.is_writable", lambda folder: False)
-    before = (tmp_path / "wandb.json").read_text()
-    one, other = (new_attempt(tmp_path, account, ("a",))[0] for _ in range(2))
-    assert one.id != other.id
-    assert (tmp_path / "wandb.json").read_text() == before
+    before = (mine / "wandb.json").read_text()
+    all_given += [given(mine), given(mine)]
+    assert (mine / "wandb.json").read_text() == before
+    assert len({attempt.id for attempt in all_given}) == len(all_given)
     assert Attempt("i", "p", None).path == "p/i"
+
+
+def test_the_matrix_of_a_long_stream_is_drawn_at_ten_boundaries_and_at_its_end(finished: Path) -> None:
+    """Each picture costs as much as hundreds of numbers."""
+    for tasks, most in ((1, 1), (10, 10), (11, 10), (100, 10)):
+        drawn = [learned for learned in range(1, tasks + 1) if is_drawn(learned, tasks)]
+        assert len(drawn) == most
+        assert drawn[-1] == tasks
+    projection = Projection(finished)
+    projection.start.stream.tasks[:] = projection.start.stream.tasks * 10
+    drawn = [point["learned"] for point in projection.news() if "matrix/heat" in point]
+    assert drawn == [3], "of thirty tasks the tenths are 3, 6, 9 and so on"
 
 
 def test_a_projection_gives_out_what_is_new_alone(finished: Path) -> None:
