@@ -71,7 +71,7 @@ def check(arguments: list[str], code: int, said: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [60, pytest.param(300, marks=pytest.mark.all)])
+@pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.all)])
 def test_generated_command_lines_end_in_a_sentence_or_a_run(examples: int) -> None:
     many = settings(max_examples=examples, suppress_health_check=list(HealthCheck), derandomize=True)
     many(given(st.lists(overrides, min_size=1, max_size=2))(ends_in_a_sentence_or_a_run))()

@@ -328,6 +328,7 @@ def test_the_command_starts_ranks_and_ends_as_one_process(tmp_path: Path) -> Non
     assert but_what_may_differ(many) == but_what_may_differ(run(tmp_path / "one", *options, small=False))
 
 
+@pytest.mark.all
 def test_torchruns_ranks_are_taken_as_found(tmp_path: Path) -> None:
     options = [*SMALL, *SEQUENCE, "stream.tasks=2"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -18,6 +18,7 @@ def test_the_original_images_have_the_digests_that_are_known(real_data: str) -> 
         assert {paper["images"][name] for paper in papers()} == {sources[name].digest}
 
 
+@pytest.mark.all
 @pytest.mark.slow
 def test_finetune_on_gems_permutations(real_data: str, tmp_path: Path) -> None:
     """20 tasks x 1000 examples, batch 10, one pass, SGD 0.03: average accuracy 0.57 +- 0.03 over three
@@ -61,6 +62,7 @@ def test_gem_on_a_few_of_its_rotations(real_data: str, tmp_path: Path) -> None:
     assert acc["gem"] > acc["no margin"]
 
 
+@pytest.mark.all
 @pytest.mark.slow
 def test_gem_on_rotations_remembers_all_twenty_tasks(real_data: str, tmp_path: Path) -> None:
     """Accuracy of at least 0.83 and backward transfer of at least -0.03, as published 0.86 and +0.05: the

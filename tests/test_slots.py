@@ -82,6 +82,7 @@ def test_all_users_of_a_machine_can_hold_its_devices(tmp_path: Path, monkeypatch
     assert (tmp_path / "cl_lightning-devices" / "cpu0.lock").stat().st_mode & 0o666 == 0o666
 
 
+@pytest.mark.all
 @pytest.mark.slow
 def test_a_sweep_runs_its_jobs_on_devices(tmp_path: Path) -> None:
     env = {**os.environ, "TMPDIR": str(tmp_path), "LOKY_MAX_CPU_COUNT": "2"}

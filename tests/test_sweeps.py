@@ -34,7 +34,8 @@ LAUNCHERS = {
 
 @pytest.fixture(
     params=[
-        pytest.param(name, marks=pytest.mark.all if name == "submitit_local" else []) for name in LAUNCHERS
+        pytest.param(name, marks=pytest.mark.all if "hydra/launcher" in str(options) else [])
+        for name, options in LAUNCHERS.items()
     ]
 )
 def launcher(request: pytest.FixtureRequest) -> tuple[str, ...]:
@@ -253,7 +254,7 @@ def two_long_runs(outputs: Path, launcher: tuple[str, ...]) -> Iterator[subproce
         output.close()
 
 
-TRIED = [("basic", "sigterm"), ("in batches", "ctrl_c"), ("joblib", "ctrl_c")]
+TRIED = [("basic", "sigterm"), ("in batches", "ctrl_c")]
 SIGNALLED = [
     pytest.param(name, how, marks=[] if (name, how) in TRIED else pytest.mark.all)
     for name in LAUNCHERS

@@ -89,6 +89,7 @@ def test_colour_stays_in_three_channels(tmp_path: Path) -> None:
     assert torch.tensor(as_bytes(Image.fromarray(picture))).permute(1, 2, 0).equal(torch.from_numpy(picture))
 
 
+@pytest.mark.all
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_real_data_have_their_published_numbers(name: str, real_data: str, cache_folder: str) -> None:

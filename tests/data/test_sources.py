@@ -223,6 +223,7 @@ def test_published_numbers_of_classes(name: str, classes: int) -> None:
 PARTS = ("kmnist", "notmnist", "devanagari", "emnist_letters")  # folders may hold a part of these
 
 
+@pytest.mark.all
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [path.stem for path in ENTRIES])
 def test_a_local_set_loads_with_the_classes_of_its_entry_and_the_counts_of_its_card(

@@ -31,6 +31,7 @@ def test_there_are_sixty_over_all_rooms_that_compute() -> None:
             "report"} <= set(rooms)  # fmt: skip
 
 
+@pytest.mark.all
 def test_a_mutant_that_a_test_sees_is_noticed_another_survives_and_the_copy_is_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
