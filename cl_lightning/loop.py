@@ -19,12 +19,13 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
 from cl_lightning.engine.boundary import task_record, witnessed
 from cl_lightning.engine.devices import device_of
+from cl_lightning.engine.logs import tell
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.rounds import Rounds
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
-from cl_lightning.loggers.base import opened_loggers, tell
+from cl_lightning.loggers.base import opened_loggers
 from cl_lightning.opening import tell_start
 from cl_lightning.protocol import Grants, running
 from cl_lightning.ranks import Ranks

@@ -117,7 +117,7 @@ def smaller(name: str) -> list[str]:
 
 
 PAIRS = [
-    *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=3),
+    *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=4),
     *thinned(
         (name for name in EXPERIMENTS if name.startswith("ctrl") and "ablation" not in name),
         ["mntdp_d", "independent"],

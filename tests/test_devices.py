@@ -161,15 +161,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict:
     ("victim", "block", "number", "again"),
     [
         (1, 5, signal.SIGKILL, 1),
-        (0, 9, signal.SIGKILL, 2),
+        pytest.param(0, 9, signal.SIGKILL, 2, marks=pytest.mark.all),
         (1, 3, signal.SIGTERM, 3),
-        (0, 4, signal.SIGINT, 2),
+        pytest.param(0, 4, signal.SIGINT, 2, marks=pytest.mark.all),
     ],
 )
 def test_where_a_rank_dies_all_end_and_any_number_of_ranks_goes_on(
     victim: int, block: int, number: int, again: int, tmp_path: Path, whole: dict, monkeypatch
 ) -> None:
-    monkeypatch.setattr(ranks_module, "SILENT", 3.0)  # seconds
+    monkeypatch.setattr(ranks_module, "SILENT", 2.0)  # seconds
     cfg = configure(f"outputs={tmp_path}", *SMALL, *LONG)
     with started(2, killed_at_block(victim, block, number)(cfg)) as processes:
         for each in processes:
@@ -223,7 +223,7 @@ def test_a_rank_that_waits_for_others_has_saved_what_it_trained(tmp_path: Path, 
             os.kill(os.getpid(), signal.SIGKILL)
         return original(self, *arguments)
 
-    with patch.object(ranks_module, "SILENT", 3.0), patch.object(Phases, "exchanged", killed_with_its_first):
+    with patch.object(ranks_module, "SILENT", 2.0), patch.object(Phases, "exchanged", killed_with_its_first):
         assert on_ranks(2, tmp_path, *LONG, "trainer.checkpoint_minutes=5")[1] == -signal.SIGKILL
     store, _ = open_store(folder_of(tmp_path, *LONG))
     steps = [record.step for record in store.records("work/inside", InsideRecord)]
@@ -342,6 +342,7 @@ def test_torchruns_ranks_are_taken_as_found(tmp_path: Path) -> None:
     assert but_what_may_differ(results_in(tmp_path / "many")) == but_what_may_differ(alone)
 
 
+@pytest.mark.all
 def test_a_rank_that_fails_is_named(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     learner = ("learner._target_=tests.test_devices.FailsOnRank1", "learner.name=fails")
     began = time.monotonic()

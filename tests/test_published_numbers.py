@@ -12,6 +12,7 @@ from cl_lightning.report.compare import papers
 from tests.commands import configure, run
 
 
+@pytest.mark.all
 def test_the_original_images_have_the_digests_that_are_known(real_data: str) -> None:
     sources = build_sources(configure("data=real", f"data.root={real_data}"))
     for name in ("mnist", "fashion_mnist"):

@@ -254,7 +254,7 @@ def two_long_runs(outputs: Path, launcher: tuple[str, ...]) -> Iterator[subproce
         output.close()
 
 
-TRIED = [("basic", "sigterm"), ("in batches", "ctrl_c")]
+TRIED = [("basic", "sigterm")]
 SIGNALLED = [
     pytest.param(name, how, marks=[] if (name, how) in TRIED else pytest.mark.all)
     for name in LAUNCHERS

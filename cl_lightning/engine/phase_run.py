@@ -14,11 +14,11 @@ from torch.optim import Optimizer
 
 from cl_lightning.data.task import Block, Blocks, Split, Task
 from cl_lightning.engine.costs import Meter
+from cl_lightning.engine.logs import tell
 from cl_lightning.engine.optimizer import make_optimizer
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
-from cl_lightning.loggers.base import tell
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.randomness import Key
 from cl_lightning.store.records import CandidateRecord

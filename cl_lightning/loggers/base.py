@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,8 @@ from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
 from cl_lightning.checking import keyword_parameters, resolve_target
-from cl_lightning.errors import Refusal, is_of_the_disk
+from cl_lightning.engine.logs import tell
+from cl_lightning.errors import Refusal
 from cl_lightning.identity import effective_settings
 
 PROVIDED = ("folder", "run", "save_dir")  # by the program
@@ -97,20 +98,3 @@ def close(logger: Logger, status: Status) -> None:
     tell([logger], "finalize", status)
     if isinstance(logger, WandbLogger):  # Lightning leaves it open
         logger.experiment.finish(exit_code=0 if status == "success" else 1)
-
-
-def tell(loggers: Sequence[Any], method: str, *arguments: Any, **named: Any) -> None:
-    """Call a method of all loggers that have it. One that fails ends the run, with its name: what it has lost
-    would be missed too late."""
-    for logger in loggers:
-        try:
-            if function := getattr(logger, method, None):
-                function(*arguments, **named)
-        except Exception as error:
-            if isinstance(error, Refusal) or is_of_the_disk(error):
-                raise
-            words = (str(error).strip() or "no message").splitlines()[0]
-            raise Refusal(
-                f"The logger {type(logger).__name__} failed in {method}: {type(error).__name__}: {words}\n"
-                "What was trained is kept. Mend the logger or leave it out: the run goes on where it was."
-            ) from error

@@ -170,6 +170,7 @@ def opened(folder: Path) -> int:
     return int(open_images("toy", Counted(folder / "log"), folder / "cache").train.x.sum())
 
 
+@pytest.mark.all
 def test_processes_that_start_together_decode_once(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(opened, [tmp_path] * 4) == [4 * 4 * 7] * 4

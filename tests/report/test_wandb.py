@@ -571,6 +571,7 @@ def test_the_commands_that_are_printed_can_be_copied_where_a_path_has_a_space(tm
     service.finish(succeeded=False)
 
 
+@pytest.mark.all
 def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_nothing_running(
     tmp_path: Path,
 ) -> None:

@@ -189,8 +189,8 @@ TWO = ("selection=stream_level", "selection.stream={learner.strength:[0,30]}")
     "choices",
     [
         ("learner=mine", "+experiment=gem_passes"),  # a study, with a sweep of its own
-        ("+experiment=gem_passes", "learner=mine"),
-        ("learner=ewc", "stream=permuted"),
+        pytest.param(("+experiment=gem_passes", "learner=mine"), marks=pytest.mark.all),
+        pytest.param(("learner=ewc", "stream=permuted"), marks=pytest.mark.all),
     ],
 )
 def test_the_winners_file_and_its_command_find_the_winner_whatever_the_search_was(
@@ -421,8 +421,8 @@ SHORT = ("trainer.max_epochs=2", "stream.n_train=100", "stream.n_val=60", "strea
 KILLS = ["block:3", "record written:3", "after a rename:9", "record written:5", "block:2", "test:2"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [KILLS[:1], pytest.param(KILLS, marks=pytest.mark.all)], ids=len)
+@pytest.mark.all
+@pytest.mark.parametrize("kills", [KILLS[::3], KILLS], ids=len)
 def test_a_sweep_that_is_killed_comes_to_the_same_end(kills: list[str], tmp_path: Path) -> None:
     end = {}
     for name, faults in (("whole", []), ("killed", kills)):
