@@ -38,6 +38,7 @@ def test_finetune_on_gems_permutations(real_data: str, tmp_path: Path) -> None:
     assert mean(r["metrics"]["average_accuracy"] for r in results) == pytest.approx(0.57, abs=0.03)
 
 
+@pytest.mark.all
 @pytest.mark.slow
 def test_gem_on_a_few_of_its_rotations(real_data: str, tmp_path: Path) -> None:
     """Five tasks of 1000 examples, 64 memories each: GEM beats finetune by 0.12 at the same rate, and its

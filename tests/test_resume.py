@@ -332,7 +332,9 @@ def test_a_signal_saves_the_open_phase(
     assert store.saved("work/inside/0")
 
 
-@BOTH
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.all)]
+)
 def test_a_signal_before_training_ends_the_program_and_the_command_goes_on(
     number: int, code: int, tmp_path: Path, whole
 ) -> None:

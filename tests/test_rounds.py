@@ -191,10 +191,10 @@ def there(launcher: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{plugin} is not installed")
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize(
     "launcher",
-    [pytest.param(name, marks=[there(name), *[pytest.mark.all] * (name != "joblib")]) for name in LAUNCHERS],
+    [pytest.param(name, marks=there(name)) for name in LAUNCHERS],
 )
 def test_every_launcher_ends_with_the_same_results(launcher: str, tmp_path: Path) -> None:
     options = [*TWO_TASKS, f"outputs={tmp_path / 'jobs'}"]
