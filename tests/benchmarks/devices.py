@@ -110,7 +110,7 @@ def show(found: Sequence[Measured], count: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--count", type=int, help="devices, or jobs at once: all GPUs, else 2")
-    parser.add_argument("--steps", type=int, default=60, help="mini-batches of each candidate")
+    parser.add_argument("--steps", type=int, default=120, help="mini-batches of each candidate")
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--patience", type=float)
     parser.add_argument("--accelerator", default="cpu")
