@@ -171,7 +171,7 @@ def test_rounds_begin_afresh_once(tmp_path: Path) -> None:
 
 
 def test_jobs_that_do_not_see_what_others_wrote_end_the_sweep(tmp_path: Path, monkeypatch, capsys) -> None:
-    """As where their machines share no disk: each has a folder of its own."""
+    """Machines that share no disk: each job has a folder of its own."""
     folders = (tmp_path / str(number) for number in count())
     monkeypatch.setattr(experiment, "run_folder", lambda cfg, stream: next(folders))
     assert main([ROUNDS, *TWO_TASKS, f"outputs={tmp_path}"]) == 2

@@ -46,7 +46,7 @@ def phase(task: int, candidate: str, **more: Any) -> dict[str, Any]:
 
 
 def results(tasks: int, **more: Any) -> dict[str, Any]:
-    """As reports read them."""
+    """Results as reports read them."""
     return {
         "schema": 5,
         "learner": "mntdp_d",

@@ -109,7 +109,7 @@ def choose(jobs: Sequence[Scored], over_seeds: bool) -> list[Choice]:
 
 
 def is_for(choice: Choice, job: Scored) -> bool:
-    """Whether a choice is one among these jobs."""
+    """True where a job is one of those that a choice is among."""
     return job.others == choice.others and job.seed in choice.seeds
 
 

@@ -55,7 +55,7 @@ def as_override(value: Any) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Whether Hydra reads a text without quotes as the same text."""
+    """True where Hydra reads a text without quotes as the same text."""
     return re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", text) is not None and text.lower() not in NO_WORDS
 
 

@@ -105,7 +105,7 @@ def test_a_flipped_byte_that_is_no_text_any_more_keeps_no_run_from_going_on(tmp_
 
 
 def test_values_that_are_no_floats_of_pythons_stand_there_as_numbers(tmp_path: Path) -> None:
-    """As text a tensor is no number: reports and W&B could not read it."""
+    """A tensor written as text is no number: reports and W&B could not read it."""
     logger = CSVLogger(tmp_path)
     values = [torch.tensor(0.1), np.float32(0.1), np.float64(0.5), torch.tensor([0.25]), 0.1, 3, True, "no"]
     logger.log_metrics({f"train/{i}": value for i, value in enumerate(values)}, 0)

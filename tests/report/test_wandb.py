@@ -113,7 +113,7 @@ def test_keys_have_no_values_candidates_or_classes_in_them(read: Read) -> None:
 
 
 def test_keys_are_of_letters_digits_and_underscores_in_groups_by_slashes(read: Read, finished: Path) -> None:
-    """As W&B wants them: it keeps a dot for what lies inside a value, and reads a hyphen as minus."""
+    """W&B keeps a dot for what lies inside a value, and reads a hyphen as minus."""
     task = Projection(finished).store.load("tasks/000", TaskRecord)
     row = Projection(finished).store.load("rows/001", RowRecord)
     (last,) = task.phases[-1:]

@@ -42,7 +42,7 @@ def watched(folder: Path, jobs: Callable[[], Sequence[JobReturn]]) -> WatchedLau
 
 
 def test_a_launcher_that_breaks_off_loses_no_job_that_has_ended(tmp_path: Path) -> None:
-    """As joblib does where the process of a job is killed."""
+    """Raises what joblib raises where the process of a job is killed."""
 
     def break_off() -> Sequence[JobReturn]:
         write_job(tmp_path, 0, {"folder": "a", "done": True, "value": 0.5})
