@@ -130,8 +130,8 @@ def nearest_key(key: str, settings: Mapping[str, Any]) -> str | None:
 
 
 def likeness(typed: str, known: str) -> float:
-    """A number from 0 to 1, where both are the same. What is typed may leave out the first parts of a key; all that it
-    has must be alike.
+    """A number from 0 to 1, where both are the same. What is typed may leave out the first parts of a key;
+    all that it has must be alike.
 
     >>> likeness("lr", "trainer.lr"), likeness("a.lr", "trainer.lr") < 0.5
     (1.0, True)
