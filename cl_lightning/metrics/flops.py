@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from torch import Tensor
 from torch._C import DispatchKey  # private: has_kernel_for_dispatch_key, used below, takes no other
 from torch.utils._python_dispatch import (
     TorchDispatchMode,  # private by its name, but where torch documents it
@@ -16,6 +17,7 @@ from torch.utils.flop_counter import (
 )  # the formulas of FlopCounterMode, whose tracking of modules costs ten times as much
 
 _open: list[Flops] = []  # the innermost last
+_by_shapes: dict[tuple, int] = {}  # what the formulas gave: evaluating one takes longer than small work
 
 
 class Flops(TorchDispatchMode):
@@ -42,13 +44,16 @@ class Flops(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        formula = flop_registry.get(func._overloadpacket)  # private: the registry's own key
-        if formula is None and is_composite(func):
+        formula, composite = kind_of(func)
+        if composite:
             with self:  # what is made of other operations counts as these
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
         if formula is not None:
-            self.total += formula(*args, **kwargs, out_val=out)
+            shapes = (func, shapes_in(args), shapes_in(kwargs.items()), shapes_in((out,)))
+            if shapes not in _by_shapes:
+                _by_shapes[shapes] = formula(*args, **kwargs, out_val=out)
+            self.total += _by_shapes[shapes]
         return out
 
     def since_last(self) -> int:
@@ -66,9 +71,28 @@ class Flops(TorchDispatchMode):
 
 
 @cache
-def is_composite(func: Any) -> bool:
-    """Whether an operation is made of others."""
-    return func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
+def kind_of(func: Any) -> tuple[Callable[..., int] | None, bool]:
+    """The formula of an operation; and whether it has none because it is made of others."""
+    formula = flop_registry.get(func._overloadpacket)  # private: the registry's own key
+    made_of_others = func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
+    return formula, formula is None and made_of_others
+
+
+def shapes_in(values: Iterable[Any]) -> tuple:
+    """What torch's formulas go by: shapes in the place of tensors, all else as it is.
+
+    >>> import torch
+    >>> shapes_in([torch.zeros(2, 3), [1, 2], "same"])
+    (torch.Size([2, 3]), (1, 2), 'same')
+    """
+    return tuple(
+        value.shape
+        if isinstance(value, Tensor)
+        else shapes_in(value)
+        if isinstance(value, list | tuple)
+        else value
+        for value in values
+    )
 
 
 @contextmanager
