@@ -1,5 +1,6 @@
 """Prints the table of docs/speed.md, and the same as JSON with ``--json FILE``. ``devices`` prints how long
-one task takes on several devices and by several jobs, ``on_paper`` what a hundred tasks would take."""
+one task takes on several devices and by several jobs, ``on_paper`` what a hundred tasks would take,
+``against`` how fast this tree is beside another revision."""
 
 from __future__ import annotations
 
@@ -35,10 +36,14 @@ from cl_lightning.protocol import Grants
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
 from tests import toys
-from tests.benchmarks import bare, devices, learners, modular, on_paper, reading
+from tests.benchmarks import against, bare, devices, learners, modular, on_paper, reading
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
 
-PARTS = {"devices": devices.main, "on_paper": on_paper.main}  # with options of their own
+PARTS = {
+    "devices": devices.main,
+    "on_paper": on_paper.main,
+    "against": against.main,
+}  # with options of their own
 
 
 @dataclass

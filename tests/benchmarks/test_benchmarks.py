@@ -13,7 +13,7 @@ import torch
 from cl_lightning.engine import training
 from tests import docs
 from tests.benchmarks import __main__ as benchmark
-from tests.benchmarks import bare
+from tests.benchmarks import against, bare
 from tests.benchmarks.engine import examples, interleaved, lock_step
 from tests.commands import SMALL
 
@@ -183,3 +183,12 @@ def test_operations_on_paper_are_those_of_a_layer_by_hand() -> None:
     head = 2 * 2 * 4 * 10  # a product and a sum for each image, input and output
     forward = least - head
     assert 2 < whole / forward < 3  # backward is twice as much, but for the first layer's inputs
+
+
+@pytest.mark.all
+@pytest.mark.skipif(not (against.ROOT / ".git").exists(), reason="needs a git checkout")
+def test_two_revisions_are_compared_row_by_row_in_turns(capsys) -> None:
+    against.main(["HEAD", "--pairs", "2", "--only", "1", "3"])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["| compare 1", "| compare 3"]
+    assert all(0.2 < float(row[1]) < 5 for row in rows)
