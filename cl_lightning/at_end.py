@@ -9,7 +9,7 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.settings import OPTIMIZER_KEYS, Training
+from cl_lightning.engine.settings import OPTIMIZER_KEYS
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune
 from cl_lightning.learners.base import Learner
@@ -17,9 +17,7 @@ from cl_lightning.protocol import Grants
 from cl_lightning.store.records import ReferenceRecord, ValidationRecord
 
 
-def reference(
-    cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataModule, settings: Training
-) -> ReferenceRecord:
+def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataModule) -> ReferenceRecord:
     """A fresh network that learns the last task by itself, as Independent would: what T(S) of Veniat et al.
     2021 compares with."""
     last = len(stream) - 1
@@ -32,9 +30,9 @@ def reference(
     alone.network = alone.fresh(last)
     with data.open(last, to=alone) as task:
         phases.learn(alone, task, reference=True)
-    accuracy = Evaluator(stream, settings, device_of(settings, phases.ranks), Grants()).row(
-        alone, last + 1, range(last, last + 1)
-    )[last]
+    settings = phases.settings
+    evaluator = Evaluator(stream, settings, device_of(settings, phases.ranks), Grants())
+    accuracy = evaluator.row(alone, last + 1, range(last, last + 1))[last]
     assert accuracy is not None
     return ReferenceRecord(last, accuracy, phases.collect_work().phases)
 

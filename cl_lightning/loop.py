@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
 
 from cl_lightning import termination
 from cl_lightning.at_end import reference, validated
@@ -40,6 +44,7 @@ from cl_lightning.resume import (
     steps_until,
 )
 from cl_lightning.selection.sweep import in_a_sweep
+from cl_lightning.store.files import Store
 from cl_lightning.store.folder import keep_newest, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
 from cl_lightning.store.status import Progress
@@ -63,93 +68,127 @@ def train(
         torch.cuda.set_device(device)  # whose generator is seeded
     learner = build_learner(cfg, stream).to(device)
     check_run(cfg, stream, settings, learner, grants)
-    constants = unsaved(learner)  # made again at a restart
+    constants = unsaved(learner)
     tells = ranks.is_writer and not isinstance(cfg.share, int)  # whether it logs, and shows how far it is
     callbacks = build_callbacks(cfg) if tells else []
     store, learned = begin_or_resume(cfg, folder, stream, learner, command, ranks)
-
-    def say(learned: int) -> None:
-        if progress is not None:
-            progress.say(learned, len(stream))
-
-    say(learned)
+    if progress is not None:
+        progress.say(learned, len(stream))
     if tells:
         tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned)
     data = StreamDataModule(stream, passes=settings.passes, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
-
-    def notify(hook: str, *arguments: Any) -> None:
-        for callback in callbacks:
-            with running(callback, hook, arguments):
-                getattr(callback, hook, lambda *_: None)(*arguments)
-
-    def probe(copied: Learner, task: Task, step: int) -> list[float | None]:
-        row = evaluator.probe(copied, task.index + 1)
-        notify("on_probe", copied, task, step, row)
-        return row
-
-    where = cfg.logger if tells else OmegaConf.create({})
-    with opened_loggers(where, folder, cfg) as loggers:
-        rounds = None if cfg.share is None else Rounds(cfg.share)
+    rounds = None if cfg.share is None else Rounds(cfg.share)
+    with opened_loggers(cfg.logger if tells else OmegaConf.create({}), folder, cfg) as loggers:
+        probe = partial(probed, evaluator, callbacks)
         phases = Phases(data, store, settings, loggers, callbacks, probe, ranks, rounds)
         phases.moments, phases.step = moments, steps_until(store, learned)
-
-        def measured(learned: int) -> RowRecord:
-            termination.exit_if_requested()
-            began = perf_counter()
-            predictors = phases.predictors(learner, learned, stream.task_without_data(max(learned - 1, 0)))
-            rows = evaluator.measure(predictors, learned)
-            work, seconds = phases.collect_work(), perf_counter() - began
-            record = RowRecord(learned, rows, evaluator.masks, work.phases, work.costs, seconds)
-            tell(loggers, "log_metrics", {"learned": learned, **tests_of(record)}, step=phases.step)
-            notify("on_evaluated", learner, learned, record.first)
-            return record
-
-        def measure(learned: int) -> None:
-            if store.load(row_key(learned), RowRecord) is None:
-                store.save(row_key(learned), measured(learned))
-                say(learned)
-                tell(loggers, "boundary")
-                if learned < len(stream):  # the last predictors are also tested on validation data
-                    store.drop("work")
-
-        notify("on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
+        loop = Loop(
+            cfg, stream, learner, constants, store, data, phases, evaluator, callbacks, loggers, progress
+        )
+        notify(callbacks, "on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
         try:
-            measure(learned)
-            for index in range(learned, len(stream)):
-                with data.open(index, past=learner.needs.past_data, to=learner) as task:
-                    notify("on_task_start", learner, task)
-                    phases.learn(learner, task)
-                    notify("on_task_end", learner, task)
-                    seen = witnessed(learner, task, constants)
-                with phases.work.costs.timed("checkpoint"):
-                    saved = store.save_tensors(
-                        task_key(index), {"learner": learner.state_dict(), "moments": phases.moments}
-                    )
-                store.save(task_key(index), task_record(learner, phases, index, saved.bytes, seen), saved)
-                store.drop("work")
-                if ranks.is_writer and (cfg.checkpoints or ("last" if in_a_sweep() else "all")) == "last":
-                    keep_newest(store, index)
-                if cfg.debug.fresh_learner:
-                    learner = build_learner(cfg, stream).to(device)
-                    restore(learner, store, index + 1)
-                measure(index + 1)
-            store.once(
-                "validation", ValidationRecord, lambda: (validated(phases, learner, stream, evaluator), None)
-            )
-            if cfg.reference:
-                phases.collect_work()
-                phases.step = steps_until(store, len(stream))
-                store.once(
-                    "reference",
-                    ReferenceRecord,
-                    lambda: (reference(cfg, stream, phases, data, settings), None),
-                )
-            store.drop("work")
+            loop.run(learned)
         finally:
-            notify("on_stream_end")
+            notify(callbacks, "on_stream_end")
         results = write_results(store) if ranks.is_writer else None
         if results is not None and cfg.figures:
             draw(results, folder)
     return results
+
+
+@dataclass
+class Loop:
+    """A run in the making: what learns, and what trains, records and tests it."""
+
+    cfg: DictConfig
+    stream: Stream
+    learner: Learner
+    constants: dict[str, Any]  # of the learner: they are in no checkpoint, since a restart makes them again
+    store: Store
+    data: StreamDataModule
+    phases: Phases
+    evaluator: Evaluator
+    callbacks: list[pl.Callback]
+    loggers: list[Logger]
+    progress: Progress | None
+
+    def run(self, learned: int) -> None:
+        """Learn and test the tasks behind the first ``learned``."""
+        self.measure(learned)
+        for index in range(learned, len(self.stream)):
+            self.learn(index)
+            self.measure(index + 1)
+        self.measure_at_end()
+        self.store.drop("work")
+
+    def learn(self, index: int) -> None:
+        """Learn one task, and record it."""
+        phases, store = self.phases, self.store
+        with self.data.open(index, past=self.learner.needs.past_data, to=self.learner) as task:
+            notify(self.callbacks, "on_task_start", self.learner, task)
+            phases.learn(self.learner, task)
+            notify(self.callbacks, "on_task_end", self.learner, task)
+            seen = witnessed(self.learner, task, self.constants)
+        with phases.work.costs.timed("checkpoint"):
+            content = {"learner": self.learner.state_dict(), "moments": phases.moments}
+            saved = store.save_tensors(task_key(index), content)
+        store.save(task_key(index), task_record(self.learner, phases, index, saved.bytes, seen), saved)
+        store.drop("work")
+        kept = self.cfg.checkpoints or ("last" if in_a_sweep() else "all")
+        if phases.ranks.is_writer and kept == "last":
+            keep_newest(store, index)
+        if self.cfg.debug.fresh_learner:
+            self.learner = build_learner(self.cfg, self.stream).to(self.learner.device)
+            restore(self.learner, store, index + 1)
+
+    def measure(self, learned: int) -> None:
+        """Test the learner after so many tasks, unless that is recorded."""
+        if self.store.load(row_key(learned), RowRecord) is not None:
+            return
+        self.store.save(row_key(learned), self.measured(learned))
+        if self.progress is not None:
+            self.progress.say(learned, len(self.stream))
+        tell(self.loggers, "boundary")
+        if learned < len(self.stream):  # the last predictors are also tested on validation data
+            self.store.drop("work")
+
+    def measured(self, learned: int) -> RowRecord:
+        termination.exit_if_requested()
+        began, last = perf_counter(), self.stream.task_without_data(max(learned - 1, 0))
+        rows = self.evaluator.measure(self.phases.predictors(self.learner, learned, last), learned)
+        work, seconds = self.phases.collect_work(), perf_counter() - began
+        record = RowRecord(learned, rows, self.evaluator.masks, work.phases, work.costs, seconds)
+        tell(self.loggers, "log_metrics", {"learned": learned, **tests_of(record)}, step=self.phases.step)
+        notify(self.callbacks, "on_evaluated", self.learner, learned, record.first)
+        return record
+
+    def measure_at_end(self) -> None:
+        """Validation data of all tasks and, if that is asked for, the last task learned alone."""
+        stream, phases, once = self.stream, self.phases, self.store.once
+        once(
+            "validation",
+            ValidationRecord,
+            lambda: (validated(phases, self.learner, stream, self.evaluator), None),
+        )
+        if self.cfg.reference:
+            phases.collect_work()
+            phases.step = steps_until(self.store, len(stream))
+            once("reference", ReferenceRecord, lambda: (reference(self.cfg, stream, phases, self.data), None))
+
+
+def notify(callbacks: Sequence[pl.Callback], hook: str, *arguments: Any) -> None:
+    """Call a hook of each callback that has it; they are held to the rules that learners are held to."""
+    for callback in callbacks:
+        with running(callback, hook, arguments):
+            getattr(callback, hook, lambda *_: None)(*arguments)
+
+
+def probed(
+    evaluator: Evaluator, callbacks: Sequence[pl.Callback], copied: Learner, task: Task, step: int
+) -> list[float | None]:
+    """Test a copy of a learner as it was at a step of a task."""
+    row = evaluator.probe(copied, task.index + 1)
+    notify(callbacks, "on_probe", copied, task, step, row)
+    return row
