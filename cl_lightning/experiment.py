@@ -12,11 +12,9 @@ from cl_lightning import termination
 from cl_lightning.build import build_stream, check_targets
 from cl_lightning.config import check_config
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.engine.devices import count_of
 from cl_lightning.errors import InUse, RoundOver
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.loop import train
-from cl_lightning.meeting import found
 from cl_lightning.opening import tell_shown
 from cl_lightning.ranks import Ranks, joined
 from cl_lightning.report.figures import draw_missing
@@ -32,7 +30,6 @@ from cl_lightning.resume import (
     refuse_to_choose,
 )
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
-from cl_lightning.starter import on_several
 from cl_lightning.store.folder import discard, locked
 from cl_lightning.store.status import Progress, status_kept
 
@@ -42,8 +39,6 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
     check_config(cfg)
     check_targets(cfg)
-    if found() is None and (count := count_of(cfg.trainer.devices, cfg.trainer.accelerator)) > 1:
-        return on_several(cfg, count, command)
     with termination.handled(), joined() as ranks:
         stream = build_stream(cfg)
         folder = run_folder(cfg, stream)

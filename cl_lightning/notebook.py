@@ -11,8 +11,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cl_lightning import experiment
 from cl_lightning.build import build_learner, build_stream
+from cl_lightning.cli import starter
 from cl_lightning.cli.sentences import from_hydra
 from cl_lightning.config import compose_config
 from cl_lightning.errors import Refusal
@@ -135,7 +135,7 @@ def run(*overrides: str) -> Run:
         cfg = compose_config(*overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise from_hydra(error) from None
-    experiment.run(cfg, list(overrides))
+    starter.run(cfg, list(overrides))
     return Run(run_folder(cfg, build_stream(cfg)))
 
 

@@ -244,6 +244,11 @@ def joined() -> Iterator[Ranks]:
         watch.end(reason)
 
 
+def have_met() -> bool:
+    """Whether this process has found the other ranks."""
+    return bool(_store)
+
+
 def connected(rank: int, size: int) -> Any:
     """The key-value store that all ranks share."""
     import torch.distributed as dist

@@ -18,6 +18,7 @@ import torch
 
 from cl_lightning import meeting, termination
 from cl_lightning import ranks as ranks_module
+from cl_lightning.cli import starter
 from cl_lightning.cli.command import main
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.shares import dealt, divided
@@ -425,4 +426,28 @@ def test_accelerators_that_are_not_there_are_refused_with_those_that_are(tmp_pat
     with pytest.raises(Refusal, match="Here there is: cpu"):
         run(tmp_path, "trainer.accelerator=cuda")
     with pytest.raises(Refusal, match=r"trainer\.devices=2.*trainer\.accelerator=cpu"):
-        run(tmp_path, "trainer.accelerator=gpu", "trainer.devices=2")
+        starter.run(configure(f"outputs={tmp_path}", "trainer.accelerator=gpu", "trainer.devices=2"))
+
+
+@pytest.mark.all
+def test_what_no_rank_can_do_is_said_once_and_names_no_rank(
+    tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    assert main([*SMALL, "learner=ewc", "learner.strength=-1", *DEVICES, f"outputs={tmp_path}"]) == 2
+    said = capfd.readouterr().err
+    assert said.count("learner.strength=-1") == 1
+    assert "Rank" not in said
+
+
+def test_the_process_that_starts_ranks_imports_neither_lightning_nor_the_learners(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from cl_lightning.cli import starter\n"
+        "starter.on_several = lambda *_: print(sorted({'torch', 'pytorch_lightning', "
+        "'cl_lightning.learners', 'cl_lightning.experiment'} & set(sys.modules)))\n"
+        "from cl_lightning.cli.command import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    words = [*SMALL, *DEVICES, f"outputs={tmp_path}"]
+    ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+    assert ended.stdout.strip() == "['torch']", ended.stderr

@@ -26,7 +26,7 @@ ORDER = [
     ["evaluation", "callbacks"],
     ["identity"],
     ["loggers", "report"],
-    ["build", "starter"],
+    ["build"],
     ["resume", "at_end", "opening"],
     ["loop"],
     ["experiment"],

@@ -34,10 +34,7 @@ def run_config(cfg: DictConfig) -> float | None:
     """A job of Hydra's."""
     try:
         from cl_lightning.cli.jobs import own_command
-        from cl_lightning.config import check_config
-
-        check_config(cfg)  # before torch is imported
-        from cl_lightning.experiment import run
+        from cl_lightning.cli.starter import run
 
         value = run(cfg, own_command())
         tell_end(value)

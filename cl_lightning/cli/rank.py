@@ -24,7 +24,7 @@ def main(folder: Path) -> int:
     from cl_lightning.cli.sentences import sentence
     from cl_lightning.errors import Diverged
     from cl_lightning.experiment import run
-    from cl_lightning.ranks import OtherRankEnded
+    from cl_lightning.ranks import OtherRankEnded, have_met
 
     job, cfg = json.loads((folder / "job.json").read_text()), OmegaConf.load(folder / "config.yaml")
     if job["sweep"]:
@@ -37,7 +37,7 @@ def main(folder: Path) -> int:
         if cfg.debug.traceback:
             traceback.print_exc()
         follows, diverged = isinstance(error, OtherRankEnded), isinstance(error, Diverged)
-        told = {"failed": sentence(error), "follows": follows, "diverged": diverged}
+        told = {"failed": sentence(error), "follows": follows, "diverged": diverged, "met": have_met()}
     (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(told))
     return 2 * ("failed" in told)
 

@@ -1,41 +1,14 @@
-"""Where a rank trains: its device, and the Lightning strategy that keeps it there."""
+"""The devices that a run asks for, and the one on which a rank trains."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
-from pytorch_lightning.strategies import SingleDeviceStrategy
 
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.ranks import Ranks
-
-
-class OwnCandidates(SingleDeviceStrategy):
-    """Trains on this rank's device what this rank has to train.
-
-    To Lightning each rank is alone (``world_size`` 1), and it makes no collective call: ranks train other
-    candidates, which stop at other steps. What ranks exchange goes through ``Ranks``, once a phase. Between
-    phases the learner stays on the device.
-    """
-
-    strategy_name = "own_candidates"
-
-    def __init__(self, device: torch.device, ranks: Ranks) -> None:
-        super().__init__(device=device)
-        self.ranks = ranks
-
-    @property
-    def is_global_zero(self) -> bool:
-        return self.ranks.is_writer
-
-    def teardown(self) -> None:
-        """Lightning's, but that it does not move the learner to the CPU."""
-        self.precision_plugin.teardown()
-        assert self.accelerator is not None
-        self.accelerator.teardown()
-        self.checkpoint_io.teardown()
 
 
 def accelerator_of(name: str) -> str:

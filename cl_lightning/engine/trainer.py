@@ -7,14 +7,42 @@ import warnings
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.strategies import SingleDeviceStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from cl_lightning.engine.devices import OwnCandidates, device_of
+from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.ranks import Ranks
+
+
+class OwnCandidates(SingleDeviceStrategy):
+    """Trains on this rank's device what this rank has to train.
+
+    To Lightning each rank is alone (``world_size`` 1), and it makes no collective call: ranks train other
+    candidates, which stop at other steps. What ranks exchange goes through ``Ranks``, once a phase. Between
+    phases the learner stays on the device.
+    """
+
+    strategy_name = "own_candidates"
+
+    def __init__(self, device: torch.device, ranks: Ranks) -> None:
+        super().__init__(device=device)
+        self.ranks = ranks
+
+    @property
+    def is_global_zero(self) -> bool:
+        return self.ranks.is_writer
+
+    def teardown(self) -> None:
+        """Lightning's, but that it does not move the learner to the CPU."""
+        self.precision_plugin.teardown()
+        assert self.accelerator is not None
+        self.accelerator.teardown()
+        self.checkpoint_io.teardown()
 
 
 def new_trainer(

@@ -1,4 +1,4 @@
-"""Starts the processes of a run on several devices of this machine, and watches them."""
+"""A run, made in this process, or in others that are started and watched: one for each device."""
 
 from __future__ import annotations
 
@@ -18,11 +18,28 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import termination
+from cl_lightning.config import check_config
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.meeting import STARTER
+from cl_lightning.meeting import STARTER, found
 
 TO_SAVE = 40.0  # seconds that ranks have to save what they train, when they are asked to end
 KEPT = "What was trained is kept, and the same command goes on where it was."
+
+
+def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
+    """Make, resume or only show the run that ``cfg`` describes; returns what ``experiment.run`` does.
+
+    A process that only starts others imports little, so that they begin soon.
+    """
+    check_config(cfg)  # before torch is imported
+    if cfg.trainer.devices != 1 and found() is None:
+        from cl_lightning.engine.devices import count_of
+
+        if (count := count_of(cfg.trainer.devices, cfg.trainer.accelerator)) > 1:
+            return on_several(cfg, count, command)
+    from cl_lightning import experiment
+
+    return experiment.run(cfg, command)
 
 
 def on_several(cfg: DictConfig, count: int, command: Sequence[str]) -> float | None:
@@ -103,7 +120,8 @@ def outcome(folder: Path, ranks: Sequence[subprocess.Popen]) -> float | None:
     told = [read(folder / f"rank{rank}.json") for rank in range(len(ranks))]
     for rank, said in enumerate(told):
         if "failed" in said and not said["follows"]:
-            words = said["failed"] if rank == 0 else f"Rank {rank}: {said['failed']}"
+            of_one = rank > 0 and said["met"]  # before ranks meet, what one cannot do none can
+            words = f"Rank {rank}: {said['failed']}" if of_one else said["failed"]
             raise (Diverged if said["diverged"] else Refusal)(words)
     for rank, process in enumerate(ranks):
         if process.returncode < 0:
