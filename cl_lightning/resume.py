@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.build import named_callbacks
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.engine.rounds import PLAN, missing
+from cl_lightning.engine.rounds import NEXT, PLAN, missing
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.identity import changed, environment, fingerprint, learner_name, relevant, versions
@@ -83,24 +83,35 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
 
 
 def begin_or_resume(
-    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str], ranks: Ranks
+    cfg: DictConfig,
+    folder: Path,
+    stream: Stream,
+    learner: Learner,
+    command: Sequence[str],
+    ranks: Ranks,
+    share: str | None,
 ) -> tuple[Store, int]:
     """The store of a new run, or that of an interrupted one of the same program; and how many tasks it
     holds. Ranks share one store."""
     if ranks.size == 1:
-        return begun(cfg, folder, stream, learner, command)
+        return begun(cfg, folder, stream, learner, command, share)
     about = None
     if ranks.is_writer:
-        store, learned = begun(cfg, folder, stream, learner, command)
+        store, learned = begun(cfg, folder, stream, learner, command, share)
         about = [store.run, learned]
     run, learned = ranks.first(about)
     return SharedStore(folder, run, ranks), learned
 
 
 def begun(
-    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]
+    cfg: DictConfig,
+    folder: Path,
+    stream: Stream,
+    learner: Learner,
+    command: Sequence[str],
+    share: str | None,
 ) -> tuple[Store, int]:
-    if isinstance(cfg.share, int):
+    if share not in (None, NEXT):
         return taken_up(folder)
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
     if cfg.resume == "retry" and has_diverged(folder):
@@ -125,9 +136,9 @@ def begun(
     return store, learned
 
 
-def missing_in(folder: Path) -> list[int] | None:
-    """Shares of the phase at hand, in the run of a folder, that are not trained; None where none is shared
-    out."""
+def missing_in(folder: Path) -> list[str] | None:
+    """Names of the shares that are not trained, of the phase at hand in the run of a folder; None where no
+    phase is shared out."""
     found = open_store(folder)
     return None if found is None else missing(found[0])
 
@@ -144,8 +155,8 @@ def taken_up(folder: Path) -> tuple[Store, int]:
 
 def not_shared(folder: Path) -> Refusal:
     return Refusal(
-        f"{folder} does not show here what earlier jobs have written. A key `share` is for jobs of "
-        "hydra/sweeper=cl_task_level alone, and their outputs must be on a disk that all machines share."
+        f"{folder} does not show here what earlier jobs have written, so this job cannot train its share. "
+        "The outputs of hydra/sweeper=cl_task_level must be on a disk that all machines share."
     )
 
 

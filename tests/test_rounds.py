@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import multiprocessing
 import random
 import signal
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -17,8 +19,10 @@ from cl_lightning import experiment
 from cl_lightning.cli.command import main
 from cl_lightning.cli.report import main as report
 from cl_lightning.engine.phases import Phases
-from tests.commands import SMALL, but_what_may_differ, process, run
-from tests.dying import dying, in_a_child
+from cl_lightning.errors import InUse
+from cl_lightning.resume import missing_in
+from tests.commands import SMALL, but_what_may_differ, configure, process, run
+from tests.dying import dying, forked, in_a_child
 
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
 TWO_TASKS = (*SMALL, "stream.tasks=2", *GRID, "trainer.candidates_at_once=2")
@@ -59,6 +63,8 @@ def test_jobs_of_rounds_end_with_the_results_of_one_process(case: str, tmp_path:
     assert main(found["command"]) == 0  # it shows the run, and makes no other
     assert results_in(tmp_path / "jobs") == found
     assert not list(tmp_path.rglob("work"))
+    (said,) = (tmp_path / "jobs").rglob("config.yaml")
+    assert "share: null" in said.read_text(), "a share is a job's, and not the run's"
 
 
 def test_the_best_candidate_may_be_in_the_last_share(tmp_path: Path) -> None:
@@ -155,10 +161,65 @@ def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(t
         assert but_what_may_differ(results_in(tmp_path / name)) == whole
 
 
-def test_a_share_that_no_sweep_asked_for_is_refused(tmp_path: Path, capsys) -> None:
-    assert main([*TWO_TASKS, "share=1", f"outputs={tmp_path}"]) == 2
+@pytest.mark.parametrize("share", ["next", "work/task0-0/0"])
+def test_a_share_that_no_sweep_asked_for_is_refused(share: str, tmp_path: Path, capsys) -> None:
+    assert main([*TWO_TASKS, f"share={share}", f"outputs={tmp_path}"]) == 2
     assert "for jobs of hydra/sweeper=cl_task_level alone" in capsys.readouterr().err
     assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch) -> Callable[[str], float | None]:
+    """Makes a job of a round in this process, as its launcher would."""
+    monkeypatch.setattr(experiment, "in_rounds", lambda: True)
+    options = [*TWO_TASKS, f"outputs={tmp_path}"]
+    return lambda share: experiment.run(configure(*options, f"share={share}"))
+
+
+def shared_out(outputs: Path) -> list[str]:
+    """The shares that are to be trained."""
+    (start,) = outputs.rglob("run.json")
+    return missing_in(start.parent) or []
+
+
+def test_a_share_belongs_to_one_job_at_a_time(tmp_path: Path, job, monkeypatch) -> None:
+    """Jobs of Slurm may outlive their sweep, and the same command starts others."""
+    job("next")
+    first, second = shared_out(tmp_path)
+    fork = multiprocessing.get_context("fork")
+    trains, may_end = fork.Event(), fork.Event()
+    original = Phases.train_group
+
+    def waits(*arguments):
+        trains.set()
+        assert may_end.wait(120)
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Phases, "train_group", waits)
+        outlived = forked(lambda: job(first))
+    assert trains.wait(120)
+    for command in (lambda: job(first), lambda: run(tmp_path, *TWO_TASKS, small=False)):
+        with pytest.raises(InUse, match=rf"{first} is in use by process {outlived.pid}"):
+            command()
+    may_end.set()
+    outlived.join(120)
+    assert outlived.exitcode == 0
+    assert shared_out(tmp_path) == [second]
+
+
+def test_a_job_of_an_earlier_phase_trains_nothing(tmp_path: Path, job, monkeypatch) -> None:
+    job("next")
+    early = shared_out(tmp_path)
+    for share in early:
+        job(share)
+    late = shared_out(tmp_path)
+    assert len(late) == 2
+    assert not {*early} & {*late}
+    monkeypatch.setattr(Phases, "train_group", lambda *_: pytest.fail("a share is trained"))
+    for share in early:
+        job(share)
+    assert shared_out(tmp_path) == late
 
 
 def test_rounds_begin_afresh_once(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ class InRounds:
     """A run that is made by several jobs, round after round."""
 
     overrides: list[str]
-    shares: list[int | str] = field(default_factory=lambda: ["next"])  # of the next round
+    shares: list[str] = field(default_factory=lambda: ["next"])  # of the next round
     job: Job | None = None  # that ended it
 
     def after(self, jobs: list[Job]) -> None:
@@ -35,7 +35,7 @@ class InRounds:
         else:
             before = self.shares
             left = missing_in(Path(folder))
-            self.shares = [*left] if left else ["next"]
+            self.shares = left or ["next"]
             if before == self.shares == ["next"]:
                 self.end(jobs[0], "a job ended, and the run did not go on")
 

@@ -64,6 +64,11 @@ def in_a_sweep() -> bool:
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
+def in_rounds() -> bool:
+    """Whether this is a job of a sweep whose jobs share a task's candidates."""
+    return in_a_sweep() and str(HydraConfig.get().sweeper._target_) == f"{OURS}sweepers.TaskLevel"
+
+
 def sweeper_that_chooses() -> str | None:
     """Inside a job of a sweep: what may choose by what runs return, as all sweepers do but those that only go
     through a grid."""

@@ -59,6 +59,13 @@ def locked(folder: Path, wait: float = 0.5) -> Iterator[None]:
         lock.release()
 
 
+def refuse_beside_jobs(folder: Path) -> None:
+    """Refuse to go on with a run while jobs that have outlived their sweep train shares of it."""
+    for lock in folder.glob("work/*/*/lock"):
+        with locked(lock.parent):
+            pass
+
+
 def is_held(folder: Path) -> bool:
     """Whether a process has locked a folder."""
     if not (folder / "lock").exists():
