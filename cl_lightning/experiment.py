@@ -24,6 +24,7 @@ from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import (
     NO_VALIDATION,
+    left_beside,
     missing_in,
     not_shared,
     of_a_search,
@@ -118,7 +119,7 @@ def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
 def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks, share: str) -> None:
     """Train one share of the phase at hand, in a job of a sweep; other jobs do so at the same time. The job
     that ends last goes on."""
-    left = ranks.first(missing_in(folder) if ranks.is_writer else None)
+    left = ranks.first(left_beside(folder, share) if ranks.is_writer else None)
     if left is None:
         raise not_shared(folder)
     if share in left:

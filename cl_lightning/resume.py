@@ -21,7 +21,7 @@ from cl_lightning.protocol import Grants
 from cl_lightning.ranks import Ranks
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import Results
-from cl_lightning.selection.sweep import sweeper_that_chooses
+from cl_lightning.selection.sweep import late_by, sweeper_that_chooses
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
     branch,
@@ -44,6 +44,7 @@ from cl_lightning.store.records import (
 )
 from cl_lightning.store.shared import SharedStore
 from cl_lightning.store.status import read_status
+from cl_lightning.store.whole import in_time
 
 NO_VALIDATION = (
     "has no validation data.\nSet n_val of the stream or its tasks above 0; with trainer.single_pass, which "
@@ -128,7 +129,7 @@ def begun(
             "or go on with resume=anyway."
         )
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
-    learned = learned_tasks(store)
+    learned = learned_in_time(store)
     if cfg.run is not None and learned < cfg.from_task:
         branch(store, start.stream, Path(cfg.run), int(cfg.from_task))
         learned = learned_tasks(store)
@@ -147,16 +148,42 @@ def taken_up(folder: Path) -> tuple[Store, int]:
     """The store of a run of which this job trains one share: it is only read here, and other jobs use it,
     too."""
     found = open_store(folder)
-    plan = found and found[0].load(PLAN, PlanRecord)
-    if found is None or plan is None or learned_tasks(found[0]) != plan.place.learned:
+    if found is None:
         raise not_shared(folder)
-    return found[0], plan.place.learned
+    return found[0], learned_tasks(found[0])
+
+
+def left_beside(folder: Path, share: str) -> list[str] | None:
+    """As ``missing_in``, for the job of this share. It waits for what other machines wrote: its share, and
+    all tasks that are learned before. None where they do not come."""
+
+    def look() -> list[str] | None:
+        found = open_store(folder)
+        plan = None if found is None else found[0].load(PLAN, PlanRecord)
+        if found is None or plan is None or share not in plan.by_name:
+            return None
+        return missing(found[0]) if learned_tasks(found[0]) >= plan.place.learned else None
+
+    return in_time(look, late_by())
+
+
+def learned_in_time(store: Store) -> int:
+    """How many tasks are learned. Those that must be, because candidates of the next are shared out, are
+    waited for."""
+
+    def look() -> int | None:
+        plan, learned = store.load(PLAN, PlanRecord), learned_tasks(store)
+        return None if plan is not None and learned < plan.place.learned else learned
+
+    learned = in_time(look, late_by())
+    return learned_tasks(store) if learned is None else learned
 
 
 def not_shared(folder: Path) -> Refusal:
     return Refusal(
-        f"{folder} does not show here what earlier jobs have written, so this job cannot train its share. "
-        "The outputs of hydra/sweeper=cl_task_level must be on a disk that all machines share."
+        f"{folder} does not show here the share that this job was to train. Either the run has gone on "
+        "without it, and the same command follows; or outputs= is not on a disk that all machines share, as "
+        "hydra/sweeper=cl_task_level needs."
     )
 
 

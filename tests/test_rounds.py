@@ -9,18 +9,28 @@ import multiprocessing
 import random
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import MissingConfigException
 
-from cl_lightning import experiment
+from cl_lightning import experiment, resume
 from cl_lightning.cli.command import main
+from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.report import main as report
+from cl_lightning.cli.rounds import InRounds
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.engine.phases import Phases
-from cl_lightning.errors import InUse
+from cl_lightning.errors import InUse, Refusal
 from cl_lightning.resume import missing_in
+from cl_lightning.selection import sweep
+from cl_lightning.store import whole
+from cl_lightning.store.files import Store
 from tests.commands import SMALL, but_what_may_differ, configure, process, run
 from tests.dying import dying, forked, in_a_child
 
@@ -208,6 +218,67 @@ def test_a_share_belongs_to_one_job_at_a_time(tmp_path: Path, job, monkeypatch) 
     assert shared_out(tmp_path) == [second]
 
 
+def test_a_job_waits_until_a_slow_disk_shows_what_other_machines_wrote(
+    tmp_path: Path, job, monkeypatch
+) -> None:
+    job("next")
+    for share in shared_out(tmp_path):
+        job(share)
+    first, second = shared_out(tmp_path)  # of the second task
+    read, late = Store._content, {"tasks/000": 2, "work/plan": 4}
+
+    def content(self: Store, key: str):
+        return None if late.get(key, 0) > slept.count(1) else read(self, key)
+
+    slept: list[int] = []
+    monkeypatch.setattr(Store, "_content", content)
+    monkeypatch.setattr(whole, "sleep", slept.append)
+    with pytest.raises(Refusal, match="does not show here"):
+        job(first)
+    assert not slept, "on one machine nobody waits"
+    monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
+    job(first)
+    assert (len(slept), shared_out(tmp_path)) == (4, [second])
+
+
+def test_a_job_that_goes_on_does_not_undo_a_task_that_shows_late(tmp_path: Path, job, monkeypatch) -> None:
+    job("next")
+    for share in shared_out(tmp_path):
+        job(share)
+    read, slept = Store._content, []
+    monkeypatch.setattr(
+        Store, "_content", lambda self, key: None if key == "tasks/000" and not slept else read(self, key)
+    )
+    monkeypatch.setattr(whole, "sleep", slept.append)
+    monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
+    monkeypatch.setattr(Phases, "train_group", lambda *_: pytest.fail("a share is trained"))
+    before = shared_out(tmp_path)
+    job("next")
+    assert (slept, shared_out(tmp_path)) == ([1], before)
+
+
+@pytest.mark.parametrize(("late_by", "shares"), [(0.0, []), (90.0, ["work/task0-0/0"])])
+def test_a_sweep_waits_until_its_disk_shows_what_a_job_wrote(
+    late_by: float, shares: list[str], tmp_path: Path, monkeypatch
+) -> None:
+    shown = iter([None, None, ["work/task0-0/0"]])
+    monkeypatch.setattr(resume, "missing_in", lambda folder: next(shown))
+    monkeypatch.setattr(whole, "sleep", lambda seconds: None)
+    run = InRounds([])
+    run.after([Job(0, [], None, None, str(tmp_path))], late_by)
+    assert run.shares == shares
+    assert bool(run.job and run.job.failure) == (not shares)
+
+
+def test_only_jobs_that_may_be_on_other_machines_are_waited_for() -> None:
+    GlobalHydra.instance().clear()
+    local = [f"hydra/launcher={name}" for name in ("basic", "joblib", "devices", "submitit_local")]
+    for launcher in (*local, "hydra/launcher=submitit_slurm"):
+        with suppress(MissingConfigException), initialize_config_dir(conf_dir(), version_base="1.3"):
+            target = compose("config", [launcher], return_hydra_config=True).hydra.launcher._target_
+            assert sweep.lateness(target) == (0 if launcher in local else sweep.LATE)
+
+
 def test_a_job_of_an_earlier_phase_trains_nothing(tmp_path: Path, job, monkeypatch) -> None:
     job("next")
     early = shared_out(tmp_path)
@@ -218,7 +289,8 @@ def test_a_job_of_an_earlier_phase_trains_nothing(tmp_path: Path, job, monkeypat
     assert not {*early} & {*late}
     monkeypatch.setattr(Phases, "train_group", lambda *_: pytest.fail("a share is trained"))
     for share in early:
-        job(share)
+        with pytest.raises(Refusal, match="the run has gone on"):
+            job(share)
     assert shared_out(tmp_path) == late
 
 
