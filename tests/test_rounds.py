@@ -6,8 +6,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import multiprocessing
+import os
 import random
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -22,17 +26,21 @@ from hydra.errors import MissingConfigException
 from cl_lightning import experiment, resume
 from cl_lightning.cli.command import main
 from cl_lightning.cli.jobs import Job
+from cl_lightning.cli.launching import WatchedLauncher
 from cl_lightning.cli.report import main as report
 from cl_lightning.cli.rounds import InRounds
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import InUse, Refusal
+from cl_lightning.learners.mntdp import MNTDP
 from cl_lightning.resume import missing_in
 from cl_lightning.selection import sweep
 from cl_lightning.store import whole
 from cl_lightning.store.files import Store
 from tests.commands import SMALL, but_what_may_differ, configure, process, run
 from tests.dying import dying, forked, in_a_child
+from tests.soak import at_work
+from tests.test_resume import hears_ctrl_c
 
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
 TWO_TASKS = (*SMALL, "stream.tasks=2", *GRID, "trainer.candidates_at_once=2")
@@ -63,13 +71,15 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_jobs_of_rounds_end_with_the_results_of_one_process(case: str, tmp_path: Path) -> None:
-    options = CASES[case]
+def test_jobs_of_rounds_end_with_the_results_of_one_process(case: str, tmp_path: Path, monkeypatch) -> None:
+    options, searches, scores = CASES[case], [], MNTDP.scores
+    monkeypatch.setattr(MNTDP, "scores", lambda *given: searches.append(given) or scores(*given))
     if case == "one candidate":
         options = tuple(option for option in options if not option.startswith("selection.grid"))
     assert main([ROUNDS, *options, f"outputs={tmp_path / 'jobs'}"]) == 0
-    found = results_in(tmp_path / "jobs")
+    found, of_jobs = results_in(tmp_path / "jobs"), len(searches)
     assert but_what_may_differ(found) == alone(tmp_path / "one", *options)
+    assert len(searches) == 2 * of_jobs, "jobs read what one of them has searched"
     assert main(found["command"]) == 0  # it shows the run, and makes no other
     assert results_in(tmp_path / "jobs") == found
     assert not list(tmp_path.rglob("work"))
@@ -77,19 +87,17 @@ def test_jobs_of_rounds_end_with_the_results_of_one_process(case: str, tmp_path:
     assert "share: null" in said.read_text(), "a share is a job's, and not the run's"
 
 
+LAST_IS_BEST = (
+    *SMALL, "stream.tasks=2", "selection.grid.lr=[0.00001,0.00002,0.00003,0.01]",
+    "~selection.grid.weight_decay", "trainer.candidates_at_once=1",
+)  # fmt: skip
+
+
 def test_the_best_candidate_may_be_in_the_last_share(tmp_path: Path) -> None:
-    rates = "selection.grid.lr=[0.00001,0.00002,0.00003,0.01]"
-    options = (
-        *SMALL,
-        "stream.tasks=2",
-        rates,
-        "~selection.grid.weight_decay",
-        "trainer.candidates_at_once=1",
-    )
-    assert main([ROUNDS, *options, f"outputs={tmp_path / 'jobs'}"]) == 0
+    assert main([ROUNDS, *LAST_IS_BEST, f"outputs={tmp_path / 'jobs'}"]) == 0
     found = results_in(tmp_path / "jobs")
     assert [chosen["candidate"] for chosen in found["selected"]] == ["lr=0.01"] * 2
-    assert but_what_may_differ(found) == alone(tmp_path / "one", *options)
+    assert but_what_may_differ(found) == alone(tmp_path / "one", *LAST_IS_BEST)
 
 
 def test_a_job_trains_its_share_alone_and_the_last_goes_on(tmp_path: Path, monkeypatch) -> None:
@@ -105,6 +113,19 @@ def test_a_job_trains_its_share_alone_and_the_last_goes_on(tmp_path: Path, monke
     assert sorted(trained) == [(f"task{t}", share) for t in (0, 1) for share in ((0, 3), (1, 2))]
     jobs = [json.loads(path.read_text()) for path in tmp_path.rglob("jobs/*.json")]
     assert len(jobs) == 1 + 2 + 2  # one finds the first phase, two train each phase: the last of them goes on
+
+
+def test_no_batch_of_jobs_is_larger_than_asked_for(tmp_path: Path, monkeypatch) -> None:
+    batches, original = [], WatchedLauncher.launch
+
+    def launch(self: WatchedLauncher, overrides, initial_job_idx: int):
+        batches.append((initial_job_idx, len(overrides)))
+        return original(self, overrides, initial_job_idx)
+
+    monkeypatch.setattr(WatchedLauncher, "launch", launch)
+    assert main([ROUNDS, *TWO_TASKS, "hydra.sweeper.max_batch_size=1", f"outputs={tmp_path}"]) == 0
+    assert batches == [(number, 1) for number in range(5)]
+    assert len(list(tmp_path.rglob("results.json"))) == 1
 
 
 def test_seeds_go_through_rounds_side_by_side_and_end_in_one_table(tmp_path: Path, capsys) -> None:
@@ -324,16 +345,80 @@ def there(launcher: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{plugin} is not installed")
 
 
+STREAMS = {
+    "the best in the last share": LAST_IS_BEST,
+    "ctrl_short": (
+        "progress=false", "figures=false", "learner=mntdp_d", "stream=ctrl_short", "backbone.sizes=[16,16]",
+        "trainer.max_epochs=2", *GRID, "trainer.candidates_at_once=10",
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.all
+@pytest.mark.parametrize("case", STREAMS)
 @pytest.mark.parametrize(
     "launcher",
     [pytest.param(name, marks=there(name)) for name in LAUNCHERS],
 )
-def test_every_launcher_ends_with_the_same_results(launcher: str, tmp_path: Path) -> None:
-    options = [*TWO_TASKS, f"outputs={tmp_path / 'jobs'}"]
-    process(ROUNDS, f"hydra/launcher={launcher}", *LAUNCHERS[launcher], *options, cwd=tmp_path)
-    assert but_what_may_differ(results_in(tmp_path / "jobs")) == alone(tmp_path / "one", *TWO_TASKS)
+def test_every_launcher_ends_with_the_same_results(launcher: str, case: str, tmp_path: Path) -> None:
+    options = STREAMS[case]
+    more = (f"hydra/launcher={launcher}", *LAUNCHERS[launcher], f"outputs={tmp_path / 'jobs'}")
+    process(ROUNDS, *options, *more, cwd=tmp_path)
+    found = results_in(tmp_path / "jobs")
+    assert but_what_may_differ(found) == alone(tmp_path / "one", *options)
     jobs = [json.loads(path.read_text()) for path in tmp_path.rglob("jobs/*.json")]
-    assert len(jobs) == 5
+    if case == "the best in the last share":
+        assert [chosen["candidate"] for chosen in found["selected"]] == ["lr=0.01"] * 2
+        assert len(jobs) == 1 + 4 + 4
     if launcher == "joblib":
         assert len({job["process"] for job in jobs}) <= 2, "its workers serve all rounds"
+
+
+SLURM = {
+    "srun": "",
+    "sbatch": "echo Submitted batch job 12; touch submitted",
+    "sacct": "echo 'JobID|State|NodeList'; echo '12|PENDING|'",
+    "scancel": 'echo "$@" >> cancelled',
+}  # commands that only say that they do something
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("launcher", [pytest.param("submitit_slurm", marks=there("submitit_slurm"))])
+def test_ctrl_c_cancels_the_jobs_of_a_sweep_in_slurm(launcher: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name, does in SLURM.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "cl_lightning", ROUNDS, *TWO_TASKS, f"hydra/launcher={launcher}"]
+    sweep = subprocess.Popen(command, cwd=tmp_path, env=env, preexec_fn=hears_ctrl_c)
+    while not (tmp_path / "submitted").exists():
+        assert sweep.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)  # sbatch is answered
+    sweep.send_signal(signal.SIGINT)
+    assert sweep.wait(60) == 130
+    assert (tmp_path / "cancelled").read_text() == "12\n"
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(
+    "launcher", [pytest.param(name, marks=there(name)) for name in LAUNCHERS if name != "ray"]
+)
+def test_after_a_job_is_killed_in_a_round_the_same_command_goes_on(launcher: str, tmp_path: Path) -> None:
+    options = [
+        *TWO_TASKS,
+        "trainer.max_epochs=100",
+        "trainer.patience=null",
+        "trainer.checkpoint_minutes=0.001",
+    ]
+    sweep, outputs = [ROUNDS, *options, f"outputs={tmp_path / 'jobs'}"], tmp_path / "jobs"
+    command = [*sweep, f"hydra/launcher={launcher}", *LAUNCHERS[launcher]]
+    started = subprocess.Popen([sys.executable, "-m", "cl_lightning", *command], cwd=tmp_path)
+    while not list(outputs.rglob("work/inside/*.json")):  # a share is trained
+        assert started.poll() is None
+        time.sleep(0.05)
+    os.kill(at_work(outputs)[0], signal.SIGKILL)
+    assert started.wait(300) == 2
+    assert main(sweep) == 0
+    assert but_what_may_differ(results_in(outputs)) == alone(tmp_path / "one", *options)

@@ -33,7 +33,7 @@ class WatchedLauncher:
             write_job(self.folder, number, {"overrides": list(own)})
         with watched(self.folder, overrides, initial_job_idx):
             try:
-                with lost_jobs_are_returned(self.launcher):
+                with submitted_jobs(self.launcher):
                     ended = list(self.launcher.launch(overrides, initial_job_idx=initial_job_idx))
             except (KeyboardInterrupt, SystemExit):
                 end_processes()
@@ -69,14 +69,14 @@ def why_it_failed(about: Mapping[str, Any], job: JobReturn) -> str | None:
 
 
 @contextmanager
-def lost_jobs_are_returned(launcher: Any) -> Iterator[None]:
+def submitted_jobs(launcher: Any) -> Iterator[None]:
     """Have submitit return a job whose process was killed as one that failed: it would raise while others
-    still run."""
+    still run. When the sweep is interrupted, its jobs in Slurm are cancelled, which asks them to end."""
     if "submitit" not in type(launcher).__module__:
         yield
         return
-    submitted = import_module("submitit").Job
-    results = submitted.results
+    submitit = import_module("submitit")
+    results, map_array, jobs = submitit.Job.results, submitit.Executor.map_array, []
 
     def returned(job: Any) -> list[Any]:
         try:
@@ -84,11 +84,20 @@ def lost_jobs_are_returned(launcher: Any) -> Iterator[None]:
         except Exception as error:
             return [failed_job(error)]
 
-    submitted.results = returned
+    def noted(*arguments: Any) -> list[Any]:
+        jobs.extend(found := map_array(*arguments))
+        return found
+
+    submitit.Job.results, submitit.Executor.map_array = returned, noted
     try:
         yield
+    except (KeyboardInterrupt, SystemExit):
+        for job in jobs:
+            if isinstance(job, submitit.SlurmJob):
+                job.cancel(check=False)
+        raise
     finally:
-        submitted.results = results
+        submitit.Job.results, submitit.Executor.map_array = results, map_array
 
 
 def end_processes() -> None:

@@ -77,9 +77,11 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
                 for run in going
                 for share in run.shares
             ]
-            returns.append(sweeper.launcher.launch(batch, initial_job_idx=number))
-            ended = jobs[number:]
-            number += len(batch)
+            first = number
+            for part in sweeper.split_overrides_to_chunks(batch, sweeper.max_batch_size):
+                returns.append(sweeper.launcher.launch(part, initial_job_idx=number))
+                number += len(part)
+            ended = jobs[first:]
             for run in going:
                 count = len(run.shares)
                 run.after(ended[:count], late_by)

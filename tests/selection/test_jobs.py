@@ -76,7 +76,10 @@ def test_a_killed_job_of_submitit_does_not_end_the_wait_for_others(tmp_path: Pat
             write_job(tmp_path, self.number, {"folder": "b", "done": True, "value": 0.5})
             return [JobReturn(status=JobStatus.COMPLETED)]
 
-    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(Job=Submitted))
+    class Executor:
+        map_array = None
+
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(Job=Submitted, Executor=Executor))
     monkeypatch.setattr(Launcher, "__module__", "hydra_plugins.hydra_submitit_launcher")
     launcher = watched(tmp_path, lambda: [Submitted(number).results()[0] for number in (0, 1)])
     launcher.launch([["a"], ["b"]], 0)
