@@ -2,9 +2,9 @@
 ``python -m tests.benchmarks.devices``.
 
 The commands are whole ones: they import, compose, go on from the first task, train the second, test and
-write. All begin with the same learned task, and train ten epochs of the next. Patience is off, so that all
-candidates train equally long; ``--patience 50`` sets it. ``--count 8 --accelerator cuda`` shows what a machine
-with 8 GPUs gets.
+write. All begin with the same learned task, and train ten epochs of the next. Patience is off, so that
+all candidates train equally long; ``--patience 50`` sets it. ``--count 8 --accelerator cuda`` shows what a
+machine with 8 GPUs gets.
 """
 
 from __future__ import annotations
