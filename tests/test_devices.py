@@ -55,7 +55,7 @@ CASES = {
         2, (*SEQUENCE, "trainer.patience=8", "trainer.batch_size=10", "trainer.max_epochs=6"),
     ),
     "more ranks than candidates": (
-        3, ("stream.tasks=2", "selection.grid.lr=[0.01,0.001]", "~selection.grid.weight_decay"),
+        4, ("stream.tasks=2", "selection.grid.lr=[0.01,0.001]", "~selection.grid.weight_decay"),
     ),
     "MNTDP, in shares on each rank": (2, ("learner=mntdp_d", *SEQUENCE, "trainer.candidates_at_once=3")),
     "GEM, which has one candidate": (2, ("learner=gem", "selection=none", "stream.tasks=3")),
