@@ -76,10 +76,9 @@ def send_run(
     tags: Sequence[str] = (),
     checkpoints: bool = False,
     job_type: Literal["run", "point"] = "run",
-    say: Callable[[str], None] = print,
 ) -> bool:
     """Send a run from its records: a finished one, or one that was killed. Returns whether W&B took it."""
-    run = WandbRun(folder, account, tags, checkpoints, job_type, say)
+    run = WandbRun(folder, account, tags, checkpoints, job_type)
     run.close("success" if run.projection.results()["finished"] else "failed")
     return run.service.alive
 
@@ -107,14 +106,13 @@ class WandbRun(RunLogger):
         tags: Sequence[str],
         checkpoints: bool,
         job_type: Literal["run", "point"],
-        say: Callable[[str], None] = print,
     ) -> None:
         self.checkpoints = checkpoints
         self.projection = Projection(folder)
         identity = identity_of(self.projection, tags, job_type)
         if checkpoints:  # files of any size
             account = replace(account, at_end=60 * account.at_end)
-        self.service = Service(folder, account, identity, say)
+        self.service = Service(folder, account, identity)
         with ended_if_interrupted():
             self.boundary()
             self.service.supersede()

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shlex
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -105,9 +106,7 @@ def as_id(names: Sequence[str]) -> str:
 class Service:
     """A run on W&B. After the first error nothing more is sent, and a warning has said so."""
 
-    def __init__(
-        self, folder: Path, account: Account, identity: Identity, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: Path, account: Account, identity: Identity) -> None:
         self.folder, self.account = folder, account
         self.identity = identity
         self.run: Any = None
@@ -119,9 +118,11 @@ class Service:
         self.attempt, self.earlier = new_attempt(folder, account, identity.names)
         try:
             with ended_if_interrupted():
-                self.run = self.begin(say)
+                self.run, line = self.begin()
         except Exception as error:
             self.give_up(error)
+        else:
+            say(line)
         self.guarded(define_axes)
 
     @property
@@ -132,8 +133,8 @@ class Service:
     def alive(self) -> bool:
         return self.run is not None and not self.failed
 
-    def begin(self, say: Callable[[str], None]) -> wandb.Run:
-        """Online with credentials and network, else offline with one line that says so. Never asks, never
+    def begin(self) -> tuple[wandb.Run, str]:
+        """Online with credentials and network, else offline; with the line that says so. Never asks, never
         waits long."""
         import wandb
 
@@ -146,19 +147,15 @@ class Service:
                 wandb.setup(wandb.Settings(silent=True))  # else login tells who is logged in
                 if wandb.login(prompt=False, verify=False):  # init verifies
                     run = wandb.init(mode="online", **self.options())
-                    say(f"W&B: {run.url}")
                     self.is_online = True
-                    return run
+                    return run, f"W&B: {run.url}"
             except Exception as error:
-                reason = type(error).__name__
+                reason = f"no connection ({type(error).__name__})"
                 # What failed may have taken its id.
                 self.attempt, _ = new_attempt(self.folder, self.account, self.identity.names)
         run = wandb.init(mode="offline", **self.options())
-        say(
-            f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync "
-            f"{shlex.quote(run.settings.sync_dir)}"
-        )
-        return run
+        where = shlex.quote(run.settings.sync_dir)
+        return run, f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync {where}"
 
     def options(self) -> dict[str, Any]:
         import wandb
@@ -234,6 +231,10 @@ def ended_if_interrupted() -> Iterator[None]:
 
         wandb.teardown(exit_code=1)
         raise
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def said(error: Exception) -> str:

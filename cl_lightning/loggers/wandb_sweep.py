@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,15 +40,13 @@ class Record:
     chosen: list[Any]
 
 
-def send_sweep(
-    folder: Path, account: Account, tags: Sequence[str] = (), say: Callable[[str], None] = print
-) -> bool:
+def send_sweep(folder: Path, account: Account, tags: Sequence[str] = ()) -> bool:
     """Send the record of a sweep, ``sweep.json``, with what its runs came to. Returns whether W&B took it."""
     sweep = sweep_in(folder)
     stores = [store_of(folder, job) for job in sweep["jobs"]]
     runs = [None if found is None else results_of(*found) for found in stores]
     tokens = [found[0].run for found in stores if found is not None]
-    service = Service(folder, account, identity_of(folder, sweep, tokens, tags), say)
+    service = Service(folder, account, identity_of(folder, sweep, tokens, tags))
     table = table_of(sweep, runs)
     service.guarded(lambda run: run.log({"sweep/table": media(table)}))
     service.guarded(lambda run: run.summary.update(counts_of(sweep)))

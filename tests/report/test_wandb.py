@@ -28,6 +28,7 @@ import wandb
 from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
+from cl_lightning.loggers import wandb_service
 from cl_lightning.loggers.wandb_run import WandbRun, open_wandb, send_run, tags_of
 from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
 from cl_lightning.report.panels import PANELS, draw_panels
@@ -220,7 +221,7 @@ def test_the_artifact_has_results_configuration_and_figures_and_learners_where_t
     assert artifact(read).name == "results"
     assert sorted(entry.path for entry in artifact(read).manifest.contents) == sorted(files)
     copied = shutil.copytree(finished, tmp_path / "run")
-    send_run(copied, Account("p", mode="offline"), checkpoints=True, say=lambda line: None)
+    send_run(copied, Account("p", mode="offline"), checkpoints=True)
     learners = [f"tasks/00{i}.pt" for i in range(3)]
     entries = artifact(runs_in(copied)[-1]).manifest.contents
     assert sorted(entry.path for entry in entries) == sorted([*files, *learners])
@@ -326,7 +327,7 @@ def test_report_sends_what_the_run_itself_sent(finished: Path, read: Read, tmp_p
     ends = [{k: v for k, v in each.summary.items() if k[:5] in ("final", "card/")} for each in (sent, read)]
     assert ends[0] == ends[1]
     assert set(sent.run.tags) == set(read.run.tags)
-    (said,) = capsys.readouterr().out.splitlines()
+    (said,) = capsys.readouterr().err.splitlines()
     assert said.endswith(f"wandb sync {sent.path.parent}")
 
 
@@ -471,7 +472,7 @@ def test_a_resumed_run_online_begins_with_what_was_trained_before_and_has_each_p
     assert before
     assert Counter(live[: len(before)]) == Counter(before)
     assert Counter(live) == Counter(curves_in(folder))
-    assert sum("W&B: " in line for line in capsys.readouterr().out.splitlines()) == 1
+    assert sum("W&B: " in line for line in capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.usefixtures("as_if_online")
@@ -515,7 +516,7 @@ def test_earlier_runs_of_a_folder_are_tagged_as_superseded(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
-            send_run(copied, Account("p"), say=lambda line: None)
+            send_run(copied, Account("p"))
     (old,) = server.values()
     assert (old.tags, old.saved) == (["a", "superseded"], 1)
     assert asked[:2] == [f"cl_lightning/{next(iter(server))}", first.path]
@@ -545,15 +546,15 @@ def test_a_network_that_dies_stops_no_run_and_is_told_once(
 
 
 def test_without_a_login_it_goes_offline_with_one_line(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
-    asked, said = [], []
+    asked = []
     monkeypatch.setattr(wandb, "login", lambda **options: asked.append(options["prompt"]))
-    send_run(copied, Account("p"), say=said.append)
+    send_run(copied, Account("p"))
     (sent,) = runs_in(copied)
     assert asked == [False]
-    assert said == [
+    assert capsys.readouterr().err.splitlines() == [
         "W&B: no credentials, so this run is logged offline. Send it later with: "
         f"wandb sync {sent.path.parent}"
     ]
@@ -562,8 +563,8 @@ def test_without_a_login_it_goes_offline_with_one_line(
 def test_the_commands_that_are_printed_can_be_copied_where_a_path_has_a_space(tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my run"
     folder.mkdir()
-    service = Service(folder, Account("p", mode="offline"), Identity(("a",), "g", "run"), print)
-    *_, wandb_sync, where = shlex.split(capsys.readouterr().out)
+    service = Service(folder, Account("p", mode="offline"), Identity(("a",), "g", "run"))
+    *_, wandb_sync, where = shlex.split(capsys.readouterr().err)
     assert (wandb_sync, Path(where).parent) == ("sync", folder / "wandb")
     with pytest.warns(UserWarning, match="report wandb") as told:
         service.give_up(ConnectionError())
@@ -591,9 +592,9 @@ def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    out, err = process.communicate(timeout=120)  # ends when all that could write there have ended
+    _, err = process.communicate(timeout=120)  # ends when all that could write there have ended
     assert process.returncode == 0, err
-    said = [line for line in out.splitlines() if "offline" in line]
+    said = [line for line in err.splitlines() if "offline" in line]
     assert len(said) == 1
     assert "wandb sync" in said[0]
     with pytest.raises(ProcessLookupError):
@@ -610,9 +611,9 @@ def test_where_wandb_is_disabled_nothing_is_written_or_sent_and_one_line_says_so
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert run(tmp_path, "logger=wandb", "stream.tasks=1", "selection=none")["finished"]
     said = "W&B: WANDB_MODE=disabled, so nothing is logged there."
-    assert [line for line in capsys.readouterr().out.splitlines() if "W&B" in line] == [said]
+    assert [line for line in capsys.readouterr().err.splitlines() if "W&B" in line] == [said]
     assert report(["wandb", str(tmp_path)]) == 2, "it was not sent"
-    assert capsys.readouterr().out.splitlines() == [said]
+    assert capsys.readouterr().err.splitlines() == [said]
     assert list(tmp_path.rglob("logs.csv"))
     assert not list(tmp_path.rglob("*wandb*"))
 
@@ -634,18 +635,18 @@ def test_a_signal_while_wandb_is_opened_or_closed_leaves_no_run_that_passes_for_
             *{"first points": (Projection, "news"), "last points": (WandbRun, "end")}[point], ends
         )
     with pytest.raises(SystemExit, match="143"):
-        send_run(copied, Account("p", mode="offline"), say=lambda line: None)
+        send_run(copied, Account("p", mode="offline"))
     (sent,) = runs_in(copied)
     assert sent.exit_code == 1
 
 
 @pytest.mark.usefixtures("as_if_online")
 def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """W&B knows the id of the one that failed, and would refuse it."""
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
-    begin, said = wandb.init, []
+    begin = wandb.init
 
     def fails_online(mode: str, **options: Any) -> Any:
         if mode == "online":
@@ -653,11 +654,51 @@ def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
         return begin(mode=mode, **options)
 
     monkeypatch.setattr(wandb, "init", fails_online)
-    send_run(copied, Account("p"), say=said.append)
+    send_run(copied, Account("p"))
     (sent,) = runs_in(copied)
     assert sent.run.display_name.endswith("/3")
     assert sent.exit_code == 0
-    assert [line.partition(",")[0] for line in said] == ["W&B: TimeoutError"]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("W&B: no connection (TimeoutError), so this run is logged offline. Send it")
+
+
+class Begun:
+    """A run of W&B's, online, that takes everything."""
+
+    url = "https://wandb.example/us/p/runs/1"
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modes of the runs that are opened; W&B opens any."""
+    modes: list[str] = []
+    monkeypatch.setattr(wandb, "setup", lambda settings: None)
+    monkeypatch.setattr(wandb, "login", lambda **options: True)
+    monkeypatch.setattr(wandb, "init", lambda mode, **options: modes.append(mode) or Begun())
+    return modes
+
+
+def test_the_address_of_a_run_online_is_printed_beside_what_a_pipe_gets(
+    begun: list[str], tmp_path: Path, capsys
+) -> None:
+    service = Service(tmp_path, Account("p"), Identity(("a",), "g", "run"))
+    assert (begun, service.online) == (["online"], True)
+    assert capsys.readouterr() == ("", f"W&B: {Begun.url}\n")
+
+
+def test_a_line_that_cannot_be_printed_opens_no_second_run(
+    begun: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody_reads(line: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(wandb_service, "say", nobody_reads)
+    with pytest.raises(BrokenPipeError):
+        Service(tmp_path, Account("p"), Identity(("a",), "g", "run"))
+    assert begun == ["online"]
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------
@@ -749,7 +790,7 @@ def test_tables_of_a_run_with_a_long_name_are_sent(tmp_path: Path) -> None:
     long = Identity(("n" * 110, "ewc", "0a1b-s0", "token"), "group", "run")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        service = Service(tmp_path, Account("p", mode="offline"), long, print)
+        service = Service(tmp_path, Account("p", mode="offline"), long)
         for key in ("matrix/table", "card/table", "sweep/table"):
             service.send({key: Sheet(["a"], [[1]])})
         service.finish(succeeded=True)
