@@ -16,6 +16,7 @@ from cl_lightning.checking import Positive, Text, check_value
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
 from cl_lightning.loggers.base import RunLogger, Status
+from cl_lightning.loggers.csv_file import CSVLogger
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.compare import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
@@ -49,6 +50,17 @@ def options_of(folder: Path) -> dict[str, Any]:
     for key, value in (own or {}).items():
         check_value(open_wandb, key, value, f"{path}: logger.wandb.{key}")
     return {**(options_in(shipped) or {}), **(own or {})}
+
+
+def check_curves(makes: Sequence[partial]) -> None:
+    """Refuse W&B among loggers of which none writes ``logs.csv``: its curves come from there."""
+    written = any(isinstance(make.func, type) and issubclass(make.func, CSVLogger) for make in makes)
+    if not written and any(make.func is open_wandb for make in makes):
+        raise Refusal(
+            "W&B gets its curves from logs.csv, and none of these loggers writes it.\n"
+            "Choose logger=wandb or logger=[csv,wandb], both of which do, without logger.csv=null or "
+            "~logger.csv."
+        )
 
 
 def open_wandb(
@@ -122,9 +134,9 @@ class WandbRun(RunLogger):
         """W&B's own object, as Lightning's loggers have theirs; None where it could not be opened."""
         return self.service.run
 
-    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        curves = self.projection.curves
-        if self.service.online and step is not None and (point := curves.live(metrics, step)):
+    def log_metrics(self, *_: Any, **__: Any) -> None:
+        """Called when ``logs.csv`` has the values, since its logger comes first."""
+        for point in self.projection.curves.news() if self.service.online else ():
             self.service.send(point)
 
     def boundary(self) -> None:
