@@ -80,16 +80,20 @@ def new_attempt(folder: Path, account: Account, names: Sequence[str]) -> tuple[A
     """The next run on W&B for a folder, which remembers it in ``wandb.json``, and those before it. What W&B
     has of a run cannot be written anew: so each attempt is a run of its own there. The token at the end of
     its id is never given twice, also not to a copy of the folder."""
-    path = folder / "wandb.json"
-    earlier: list[Attempt] = []
-    with suppress(OSError, ValueError, TypeError):  # it is damaged: the numbers begin again
-        earlier = [Attempt(**each) for each in json.loads(path.read_text())] if path.is_file() else []
+    earlier = attempts_of(folder)
     own = (str(len(earlier) + 1), secrets.token_hex(3))
     attempt = Attempt(as_id((*names, *own)), account.project, account.entity)
     if is_writable(folder):
-        with write_whole(path) as building:
+        with write_whole(folder / "wandb.json") as building:
             building.write_text(json.dumps([asdict(each) for each in (*earlier, attempt)], indent=1))
     return attempt, earlier
+
+
+def attempts_of(folder: Path) -> list[Attempt]:
+    """The runs that were opened on W&B for a folder; none where their record is damaged."""
+    with suppress(OSError, ValueError, TypeError):
+        return [Attempt(**each) for each in json.loads((folder / "wandb.json").read_text())]
+    return []
 
 
 def as_id(names: Sequence[str]) -> str:

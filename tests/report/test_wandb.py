@@ -42,6 +42,7 @@ from cl_lightning.report.projection import (
     is_drawn,
     metrics_at,
 )
+from cl_lightning.store.files import checksum
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import RowRecord, TaskRecord
 from tests import docs, dying
@@ -382,11 +383,9 @@ def test_a_damaged_record_of_a_sweep_keeps_no_run_back_and_is_told(
 ) -> None:
     sweep, runs = copy_of(swept, tmp_path)
     (sweep / "sweep.json").write_bytes(damage.encode("latin-1"))
-    shutil.rmtree(runs[1])
     assert report(["wandb", str(tmp_path)]) == 2
     assert f"{sweep / 'sweep.json'}, which says" in capsys.readouterr().err
-    (sent,) = runs_in(runs[0])
-    assert sent.run.job_type == "point", "its job has said so"
+    assert [runs_in(run)[0].run.job_type for run in runs] == ["point", "point"]
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "3", "logger: some", "\xff\x00", None])
@@ -406,13 +405,21 @@ def test_a_damaged_configuration_keeps_no_other_run_back_and_is_told(
     assert len(runs_in(runs[1])) == 1
 
 
-def test_runs_of_a_sweep_that_was_interrupted_are_its_points(swept: Path, tmp_path: Path) -> None:
-    """It has no record; its jobs have said which runs they are."""
-    sweep, runs = copy_of(swept, tmp_path)
-    (sweep / "sweep.json").unlink()
-    (sweep / "jobs" / "1.json").write_text("[")
-    assert report(["wandb", *map(str, runs)]) == 0
-    assert [runs_in(run)[0].run.job_type for run in runs] == ["point", "run"]
+def test_a_run_is_a_point_where_a_job_of_a_sweep_began_it(
+    swept: Path, finished: Path, tmp_path: Path
+) -> None:
+    """Its own record says so, without the sweep. Older records do not: they are runs."""
+    _, (run_, _) = copy_of(swept, tmp_path)
+    shutil.rmtree(run_.parent.parent / "sweeps")
+    alone = shutil.copytree(finished, tmp_path / "alone", ignore=shutil.ignore_patterns("wandb"))
+    older = shutil.copytree(run_, tmp_path / "older")
+    store, start = open_store(older)
+    content = json.loads((store.save("run", start) and older / "run.json").read_text())
+    del content["record"]["of_a_sweep"], content["crc"]
+    (older / "run.json").write_text(json.dumps({**content, "crc": checksum(content)}))
+    assert report(["wandb", *map(str, (run_, alone, older)), "--offline"]) == 0
+    types = [runs_in(folder)[0].run.job_type for folder in (run_, alone, older)]
+    assert types == ["point", "run", "run"]
 
 
 def test_a_value_of_ones_own_that_is_no_number_is_no_point(tmp_path: Path) -> None:
@@ -717,14 +724,23 @@ def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path:
     assert summary.run.run_group == f"quickstart/sweeps/{folder.name}"
     (table,) = [json.loads(path.read_text()) for path in summary.media("sweep/table")]
     rows = [dict(zip(table["columns"], row)) for row in table["data"]]
-    ends = [json.loads((folder / row["run"] / "results.json").read_text()) for row in rows]
+    assert [row["job"] for row in rows] == ["seed=0", "seed=1"]
+    assert [row["run"] for row in rows] == [
+        point.run.run_id for point in sorted(points, key=lambda point: point.run.display_name)
+    ]
+    runs = [folder / job["run"] for job in json.loads((folder / "sweep.json").read_text())["jobs"]]
+    ends = [json.loads((run / "results.json").read_text()) for run in runs]
     assert [row["state"] for row in rows] == ["done", "done"]
     assert [row["ACC"] for row in rows] == [end["metrics"]["average_accuracy"] for end in ends]
     assert [row["val_accuracy"] for row in rows] == [end["validation_at_end"]["mean"] for end in ends]
     assert summary.summary["sweep/jobs"] == 2
     assert report(["wandb", str(tmp_path), "--offline"]) == 0
     assert [each.run.job_type for each in runs_in(folder)] == ["sweep"] * 2
-    assert [each.run.job_type for each in runs_in(folder / rows[0]["run"])] == ["point"] * 2
+    assert [each.run.job_type for each in runs_in(runs[0])] == ["point"] * 2
+    again = json.loads(runs_in(folder)[-1].media("sweep/table")[0].read_text())
+    assert [row[1] for row in again["data"]] == [runs_in(run)[-1].id for run in runs], (
+        "as they were sent last"
+    )
 
 
 def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -> None:
@@ -734,8 +750,9 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     capsys.readouterr()
     assert command_line(wandb_too) == 0
     *_, said, command = capsys.readouterr().err.splitlines()
-    assert said == "Runs that were finished before are only shown. This sends them to W&B:"
-    runs = sorted(tmp_path.glob("*/finetune/*"))
+    assert said == "What was finished before is only shown. This sends it to W&B:"
+    assert not list(tmp_path.rglob("wandb*")), "nothing is opened, neither for runs nor for the sweep"
+    runs = [*sorted(tmp_path.glob("*/finetune/*")), *tmp_path.glob("*/sweeps/*")]
     words = shlex.split(command)
     assert words == [
         "python",
@@ -750,6 +767,7 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     assert {runs_in(run)[0].run.project for run in runs} == {"mine"}
     assert command_line(wandb_too) == 0
     assert "only shown" not in capsys.readouterr().err, "W&B has them"
+    assert [len(runs_in(run)) for run in runs] == [1, 1, 1]
 
 
 def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
@@ -775,11 +793,12 @@ def test_a_search_over_whole_streams_shows_test_numbers_of_what_it_chose_alone()
             "card": [], "chosen": None}  # fmt: skip
     won = {**lost, "chosen": {"points": 2}}
     sweep = {"kind": "stream_level", "jobs": [job, job, job]}
-    first, second, third = ([*row] for row in table_of(sweep, [lost, won, None]).rows)
+    ids = ["one", "two", ""]
+    first, second, third = ([*row] for row in table_of(sweep, [lost, won, None], ids).rows)
     assert first[3:] == ["", 0.25, None, None, None, None, None, None]
     assert second[3:] == ["chosen", 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, None]
     assert third[3:] == [""] + [None] * 7
-    grid = table_of({**sweep, "kind": "grid"}, [lost, lost, None]).rows
+    grid = table_of({**sweep, "kind": "grid"}, [lost, lost, None], ids).rows
     assert grid[0][3:] == ["", 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, None]
 
 
