@@ -143,7 +143,6 @@ def test_a_list_of_choices_uses_all_of_them_and_none_adds_nothing() -> None:
 
 
 def test_lightnings_logger_for_tensorboard_gets_the_same_values(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run(tmp_path, "+logger.tb._target_=pytorch_lightning.loggers.TensorBoardLogger", "trainer.log_every=1")
