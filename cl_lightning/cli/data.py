@@ -13,7 +13,8 @@ from omegaconf import DictConfig
 
 from cl_lightning.cli.sentences import sentence
 from cl_lightning.conf_dir import conf_dir
-from cl_lightning.errors import Refusal, nearest
+from cl_lightning.errors import Refusal
+from cl_lightning.likeness import nearest
 
 DESCRIPTION = """The data sets of this program.
 
@@ -61,10 +62,11 @@ class Parser(argparse.ArgumentParser):
 def configured(overrides: list[str]) -> DictConfig:
     """The configuration that a run with these arguments has, all its sources checked."""
     from cl_lightning.checking import resolve_target
-    from cl_lightning.cli.sentences import from_hydra
+    from cl_lightning.cli.sentences import from_hydra, refuse_lists
     from cl_lightning.config import check_config, compose_config
 
     try:
+        refuse_lists(overrides)
         cfg = compose_config(*overrides)
         check_config(cfg)
     except Exception as error:
