@@ -249,7 +249,3 @@ COMMANDS: dict[str, Callable[[list[str], list[str], Path | None], int]] = {
     "check": check,
     "describe": describe,
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

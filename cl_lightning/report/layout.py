@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,13 +19,25 @@ LEAST = 20  # columns that a text has at least, before a further table is begun
 BETWEEN = 3  # columns between the texts of two cells: a line, and a space on both sides
 
 
+class Output(Console):
+    """Standard output. Where nobody reads it any more (``| head``), the program goes on without."""
+
+    def on_broken_pipe(self) -> None:
+        throw_output_away()
+
+
+def throw_output_away() -> None:
+    """Write no more to standard output, and not what waits to be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def new_console() -> Console:
     """Standard output, as wide as its terminal; elsewhere as COLUMNS says, or 120 columns."""
-    console = Console()
+    console = Output()
     if console.is_terminal:
         return console
     said = os.environ.get("COLUMNS", "")
-    return Console(width=int(said) if said.isdecimal() and int(said) else ELSEWHERE)
+    return Output(width=int(said) if said.isdecimal() and int(said) else ELSEWHERE)
 
 
 class Column(NamedTuple):
