@@ -7,10 +7,11 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from omegaconf import DictConfig
 
+from cl_lightning.cli.parser import Parser
 from cl_lightning.cli.sentences import sentence
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
@@ -50,13 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         print(sentence(error), file=sys.stderr)
         return 2
-
-
-class Parser(argparse.ArgumentParser):
-    """Its errors are sentences."""
-
-    def error(self, message: str) -> NoReturn:
-        raise Refusal(f"The command line cannot be read: {message}\nSee python -m cl_lightning.data --help.")
 
 
 def configured(overrides: list[str]) -> DictConfig:
