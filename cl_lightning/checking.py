@@ -18,7 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from cl_lightning.errors import Refusal, UnknownKey, nearest
+from cl_lightning.errors import Refusal, UnknownKey
+from cl_lightning.likeness import nearest
 
 # ---- annotations for keys ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.build import build_learner, build_stream
 from cl_lightning.cli import starter
-from cl_lightning.cli.sentences import from_hydra
+from cl_lightning.cli.sentences import from_hydra, refuse_lists
 from cl_lightning.config import compose_config
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import run_folder
@@ -131,10 +131,11 @@ def run(*overrides: str) -> Run:
     """Make the run of a command line, or find it: ``run("learner=ewc", "stream=permuted", "seed=1")``."""
     for override in overrides:
         refuse_no_run(override)
+    refuse_lists(overrides)
     try:
         cfg = compose_config(*overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise from_hydra(error) from None
+        raise from_hydra(error, overrides) from None
     starter.run(cfg, list(overrides))
     return Run(run_folder(cfg, build_stream(cfg)))
 

@@ -27,7 +27,10 @@ def tell_start(cfg: DictConfig, stream: Stream, learner: Learner, learned: int) 
     if cfg.progress and not in_a_sweep():  # which has a line a job
         name, told = cfg.stream.get("name", stream.name), learner.needs.task_id_at_test
         say(headline(learner_name(cfg), name, len(stream), stream.head.mode, told, cfg.seed))
-        if learned:
+        if learned and learned == cfg.from_task:
+            taken = f"tasks 0..{learned - 1}" if learned > 1 else "task 0"
+            say(f"It takes over {taken} of {cfg.run}.")
+        elif learned:
             say(f"It goes on where it was: {learned} of {len(stream)} tasks are learned.")
     if note := taken_out(cfg.selection, cfg.trainer):
         say(note)

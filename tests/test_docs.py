@@ -210,13 +210,14 @@ def test_a_command_that_logs_makes_a_run_of_its_own_and_finds_none_that_is_finis
 
 @every(of("python", "-m", "cl_lightning.report"))
 def test_a_report_of_the_pages_has_options_and_folders_that_there_are(
-    command: Command, tmp_path: Path, monkeypatch
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert report(list(command.words[3:])) == (0 if "status" in command.words else 2), (
-        "no run is there"
-    )  # an unknown option would end the program
     words = command.words[4:] if command.words[3] in ("status", "wandb", "panels") else command.words[3:]
+    for word in words:
+        (tmp_path / word).mkdir(parents=True, exist_ok=True)
+    assert report(list(command.words[3:])) == (0 if "status" in command.words else 2)
+    assert re.search("No (finished )?run", "".join(capsys.readouterr())), "another mistake"
     assert all(Path(word).name in {*NAMES, *GIVEN, "outputs"} for word in words if not word.startswith("-"))
 
 

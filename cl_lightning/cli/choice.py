@@ -90,7 +90,7 @@ def show_choices(
             found.setdefault(choice.others, []).append(results)
             name = name_of(job.overrides, names)
             console.print(f"Chosen: {name}", highlight=False, markup=False, soft_wrap=True)
-            console.print(metric_table(metrics_in(results)))
+            console.print(*metric_table(metrics_in(results), console.width), sep="\n")
             console.print(f"Results: {folder_of(job) / 'results.json'}", highlight=False, soft_wrap=True)
     below = not_chosen(scored, choices)
     for others, runs in found.items():

@@ -11,16 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m cl_lightning.report wandb",
         description="Send runs and sweeps to Weights & Biases: finished ones, and those that were killed, "
         "were offline, or are other people's. Each becomes a new W&B run with all of its points.",
     )
-    parser.add_argument("folders", nargs="+", type=Path, help="folders to look for runs and sweeps in")
+    parser.add_folders("folders to look for runs and sweeps in", needed=True)
     parser.add_argument("--project", help="on W&B; default: the run's own, as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="user or team; default: the run's own")
     switch = argparse.BooleanOptionalAction
@@ -38,11 +39,7 @@ def report_wandb(arguments: Sequence[str]) -> int:
     code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
-        try:
-            found = found_below(given["folders"], "sweep.json")
-        except Refusal as refusal:
-            print(refusal, file=sys.stderr)
-            return 2
+        found = found_below(given["folders"], "sweep.json")
         runs_first = sorted(found, key=lambda folder: (folder / "sweep.json").is_file())  # sweeps name them
         for folder in runs_first:  # one that cannot be sent keeps no other back
             try:
@@ -56,20 +53,16 @@ def report_wandb(arguments: Sequence[str]) -> int:
 def report_panels(arguments: Sequence[str]) -> int:
     from cl_lightning.report.panels import draw_panels
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m cl_lightning.report panels",
         description="Draw the panels of docs/dashboard.md from runs, as PNG files: a line a run.",
     )
-    parser.add_argument("folders", nargs="+", type=Path, help="folders to look for runs in")
+    parser.add_folders("folders to look for runs in", needed=True)
     parser.add_argument(
         "--out", type=Path, default=Path("panels"), help="folder for the files (default: panels)"
     )
     options = parser.parse_args(arguments)
-    try:
-        print(*draw_panels(found_below(options.folders), options.out), sep="\n")
-    except Refusal as refusal:
-        print(refusal, file=sys.stderr)
-        return 2
+    print(*draw_panels(found_below(options.folders), options.out), sep="\n")
     return 0
 
 

@@ -288,8 +288,8 @@ class Phases:
             checkpoint = self.interrupted(start)
             if checkpoint is not None:
                 blocks.start_step, file = checkpoint
-                step = blocks.start_step
-                print(f"resumed at step {step} of {place.name}, phase {place.phase}", file=sys.stderr)
+                done = f"{blocks.start_step} mini-batch{'es' * (blocks.start_step != 1)}"
+                print(f"It goes on inside {place.words}, after {done}.", file=sys.stderr)
             self.data.prepare(blocks.split)
             with running(learner, "learn"):
                 self.data.replay(blocks, place.phase)

@@ -214,6 +214,38 @@ def test_no_run_no_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert "No finished run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("wadnb .", "There is no folder wadnb. Did you mean wandb?"),
+        (". nowhere", "There is no folder nowhere. See python -m cl_lightning.report --help."),
+        ("wandb . nowhere", "There is no folder nowhere. See python -m cl_lightning.report wandb --help."),
+        ("panels nowhere", "There is no folder nowhere. See python -m cl_lightning.report panels --help."),
+        ("status nowhere", "There is no folder nowhere. See python -m cl_lightning.report status --help."),
+        (
+            "wandb . --projct x",
+            "The command line cannot be read: unrecognized arguments: --projct x\n"
+            "See python -m cl_lightning.report wandb --help.",
+        ),
+    ],
+)
+def test_what_is_no_folder_and_no_option_is_a_sentence(
+    arguments: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result(tmp_path, "gem", 0, 0.5)
+    assert main(arguments.split()) == 2
+    assert capsys.readouterr() == ("", f"{says}\n")
+
+
+def test_every_command_of_reports_has_a_page_of_help(capsys: pytest.CaptureFixture) -> None:
+    for words in ([], ["status"], ["wandb"], ["panels"]):
+        with pytest.raises(SystemExit, match="0"):
+            main([*words, "--help"])
+        whole = " ".join(["python -m cl_lightning.report", *words])
+        assert capsys.readouterr().out.startswith(f"usage: {whole} [-h]")
+
+
 @pytest.mark.slow
 def test_the_command_reads_real_runs(tmp_path: Path) -> None:
     run(tmp_path, "learner=finetune")
