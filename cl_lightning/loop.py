@@ -77,7 +77,7 @@ def train(
     if tells:
         tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned)
-    data = StreamDataModule(stream, passes=settings.passes, device=device)
+    data = StreamDataModule(stream, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
     rounds = None if cfg.share is None else Rounds(cfg.share)
     with opened_loggers(cfg.logger if tells else OmegaConf.create({}), folder, cfg) as loggers:
