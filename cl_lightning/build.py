@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.checking import check, keyword_parameters, resolve_target
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import effective_settings
-from cl_lightning.protocol import running_once
+from cl_lightning.protocol import running, running_once
 from cl_lightning.selection.sweep import in_a_sweep
 
 if TYPE_CHECKING:
@@ -140,10 +140,12 @@ def named_callbacks(cfg: DictConfig) -> list[str]:
 
 def build_callbacks(cfg: DictConfig) -> list:
     """The user's callbacks, and the display of progress."""
+    from cl_lightning.callbacks.base import guarded
     from cl_lightning.callbacks.progress import ProgressDisplay
 
-    own = [
-        resolve_target(callback, f"trainer.callbacks[{i}]")()
-        for i, callback in enumerate(cfg.trainer.callbacks)
-    ]
+    own = []
+    for i, callback in enumerate(cfg.trainer.callbacks):
+        make = resolve_target(callback, f"trainer.callbacks[{i}]")
+        with running(make, "__init__"):
+            own.append(guarded(make()))
     return [*own, *([ProgressDisplay()] if cfg.progress and not in_a_sweep() else [])]
