@@ -64,7 +64,7 @@ class StreamDataModule(pl.LightningDataModule):
             self._black = torch.zeros(len(self.stream), self.stream.shape[0])
             for task in blocks.split.task.unique().tolist():
                 self._black[task] = self.stream.black(task)
-            self._black = self._black.to(split.x.device)
+            self._black = self._black.to(blocks.split.x.device)
 
     def train_dataloader(self) -> Blocks:
         """The mini-batches of the phase that is being trained."""
