@@ -41,7 +41,7 @@ class running:
     """
 
     names_learner = True
-    __slots__ = ("before", "function", "handed", "hook", "learner", "once")
+    __slots__ = ("before", "function", "handed", "hook", "learner", "once", "tensors")
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class running:
 
     def __enter__(self) -> None:
         _running.append(self)
-        self.before = versions(self.handed)
+        self.tensors = handed_tensors(self.handed)  # kept, so that no other gets the id of one
+        self.before = versions(self.tensors)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
@@ -84,7 +85,7 @@ class running:
 
     def check(self) -> None:
         """Refuse what the code has done without an exception."""
-        if not same(versions(self.handed), self.before):
+        if versions(handed_tensors(self.handed)) != self.before:
             raise ProtocolError(
                 "a tensor that was handed to it was changed in place or replaced; other candidates and later "
                 "tests use the same.",
@@ -151,21 +152,14 @@ def copies(value: object) -> bool:
 _running: list[running] = []  # the innermost last
 
 
-def versions(handed: Sequence[object]) -> list[tuple[Any, int]]:
-    """Each tensor that was handed over, and how often it was changed in place, as torch counts it."""
-    # Private: torch has no public count of changes in place; what inference_mode makes has none at all.
-    return [
-        (tensor, 0 if tensor.is_inference() else tensor._version)
-        for each in handed
-        for tensor in getattr(each, "handed_tensors", ())
-    ]
+def handed_tensors(handed: Sequence[object]) -> list[Any]:
+    """The tensors of examples that were handed over."""
+    return [tensor for each in handed for tensor in getattr(each, "handed_tensors", ())]
 
 
-def same(now: Sequence[tuple[Any, int]], before: Sequence[tuple[Any, int]]) -> bool:
-    """Whether these are the same tensors, none of them written to in between."""
-    return len(now) == len(before) and all(
-        one is other and version == earlier for (one, version), (other, earlier) in zip(now, before)
-    )
+def versions(tensors: Sequence[Any]) -> list[tuple[int, int]]:
+    """Which tensors these are, and how often each was changed in place, as torch counts it."""
+    return [(id(tensor), tensor._version) for tensor in tensors]  # private: torch has no public count
 
 
 def unseeded_generators() -> dict[str, Any]:

@@ -162,9 +162,10 @@ class Task:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors in nested plain values."""
+    """The tensors in nested plain values, but for those whose changes torch does not count
+    (``inference_mode``)."""
     if isinstance(value, torch.Tensor):
-        return [value]
+        return [] if value.is_inference() else [value]
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return [tensor for part in parts for tensor in tensors_in(part)]
 
@@ -189,7 +190,8 @@ class Batch:
     @property
     def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to: all candidates use them."""
-        return self.x, self.y, self.task, *tensors_in(self.shared)
+        own = self.x, self.y, self.task
+        return own if self.shared is None else (*own, *tensors_in(self.shared))
 
     def rng(self, purpose: str) -> torch.Generator:
         return rng(*self.key, purpose)

@@ -97,8 +97,11 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
     for i in living:
         loss = call(learner, run, batch.key, "loss", run.candidates[i], batch)
         if loss.requires_grad:
-            with running(learner, "loss", function=run.phase.loss):
+            try:
                 loss.backward()
+            except Exception:
+                with running(learner, "loss", function=run.phase.loss):  # whose mistake it is
+                    raise
         if logs:
             losses[i] = loss.item()
         run.meter.note(i)
