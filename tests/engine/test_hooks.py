@@ -214,6 +214,11 @@ class ScoresNothing(Finetune):
         yield Phase(self.candidates(task), score=lambda c, val: None)
 
 
+class ScoresEachImage(Finetune):
+    def learn(self, task):
+        yield Phase(self.candidates(task), score=lambda c, val: torch.ones(len(val)))
+
+
 class YieldsNothing(Finetune):
     def learn(self, task):
         self.adopt(self.candidates(task)[0], task)
@@ -246,6 +251,7 @@ class PredictsByItself(Finetune):
         (ReturnsABareBatch, "extend", "a Batch"),
         (ReturnsFewLogits, "logits", r"a tensor of shape \(40, 2\)"),
         (ScoresNothing, "score", "None"),
+        (ScoresEachImage, "score", r"a tensor of shape \(40,\)"),
         (YieldsNothing, "learn", "None"),
         (YieldsCandidates, "learn", "a list"),
         (HasNoPredictors, "predictors", r"a dict, {}"),
