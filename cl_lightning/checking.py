@@ -20,6 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from cl_lightning.errors import Refusal, UnknownKey
 from cl_lightning.likeness import nearest
+from cl_lightning.protocol import place_in
 
 # ---- annotations for keys ----------------------------------------------------------------------------------
 
@@ -70,14 +71,27 @@ def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: s
     try:
         made = instantiate(keys, _partial_=True, _convert_="all")
     except InstantiationException as reason:
-        raise Refusal(
-            f"{path}._target_={keys['_target_']} cannot be imported: "
-            f"{str(reason.__cause__ or reason).splitlines()[0]}\n"
-            "Check its spelling, and run the command where Python finds the module (python -m adds the "
-            "current folder)."
-        ) from reason
+        raise not_imported(keys["_target_"], path, reason) from reason
     check_arguments(made.func, made.keywords, path, provided)
     return made
+
+
+def not_imported(target: str, path: str, reason: BaseException) -> Refusal:
+    """Why a target cannot be imported: it is not there, or its module does not run through."""
+    root = reason
+    while root.__cause__ is not None:
+        root = root.__cause__
+    if isinstance(root, Refusal):
+        return root
+    said = f"{path}._target_={target} cannot be imported"
+    missing = root.name if isinstance(root, ModuleNotFoundError) else None
+    if missing is not None and f"{target}.".startswith(f"{missing}."):
+        return Refusal(
+            f"{said}: there is no {missing}.\nCheck its spelling, and run the command where Python finds the "
+            "module (python -m adds the current folder)."
+        )
+    words = (str(root).strip() or "no message").splitlines()[0]
+    return Refusal("\n".join(filter(None, (f"{said}: {type(root).__name__}: {words}", place_in(root)))))
 
 
 def target_of(_target_: Text, name: FolderName = "", **keys: Any) -> None:

@@ -31,7 +31,7 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import opened_loggers
 from cl_lightning.opening import tell_start
-from cl_lightning.protocol import Grants, running
+from cl_lightning.protocol import Grants
 from cl_lightning.ranks import Ranks
 from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
@@ -77,7 +77,7 @@ def train(
     if tells:
         tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned)
-    data = StreamDataModule(stream, passes=settings.passes, device=device)
+    data = StreamDataModule(stream, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
     rounds = None if cfg.share is None else Rounds(cfg.share)
     with opened_loggers(cfg.logger if tells else OmegaConf.create({}), folder, cfg) as loggers:
@@ -179,10 +179,9 @@ class Loop:
 
 
 def notify(callbacks: Sequence[pl.Callback], hook: str, *arguments: Any) -> None:
-    """Call a hook of each callback that has it; they are held to the rules that learners are held to."""
+    """Call a hook of each callback that has it."""
     for callback in callbacks:
-        with running(callback, hook, arguments):
-            getattr(callback, hook, lambda *_: None)(*arguments)
+        getattr(callback, hook, lambda *_: None)(*arguments)
 
 
 def probed(

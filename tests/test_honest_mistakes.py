@@ -125,7 +125,7 @@ class SharesALayer(Finetune):
 @pytest.mark.parametrize(
     ("cls", "words"),
     [
-        (ProposesItself, r"a network of its own as the candidate default"),
+        (ProposesItself, r"its own self\.network, or a part of it, as the candidate default"),
         (ProposesOneTwice, r"lr=0.1 and lr=0.2 .* share the tensor trunk"),
         (SharesALayer, r"one and other .* share the tensor head.bias"),
     ],

@@ -123,7 +123,7 @@ def learn(
     ``tasks`` of the stream. Each task begins in a ``fresh`` learner that has loaded the state of the last."""
     settings, learner.head = settings or training(), s.head
     store, phases = Store(folder or folder_while(learner), "toy"), []
-    data = StreamDataModule(s, passes=settings.passes)
+    data = StreamDataModule(s)
     engine = Phases(data, store, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
     matrix, lent, after, constants = [evaluator.row(learner, 0)], [], [], unsaved(learner)

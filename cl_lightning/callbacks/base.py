@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
+
+from cl_lightning.protocol import running
 
 if TYPE_CHECKING:
     from cl_lightning.data.task import Task
@@ -31,3 +34,21 @@ class StreamCallback(pl.Callback):
         predict."""
 
     def on_stream_end(self) -> None: ...
+
+
+HOOKS = [name for name in dir(StreamCallback) if name.startswith("on_") or name in ("setup", "teardown")]
+
+
+def guarded(callback: pl.Callback) -> pl.Callback:
+    """The callback, each of its hooks held to the rules that learners are held to; its mistakes are told with
+    its name."""
+    for name in HOOKS:
+        hook = getattr(callback, name, None)
+        if hook is not None and getattr(type(callback), name) is not getattr(pl.Callback, name, None):
+            setattr(callback, name, partial(call, callback, name, hook))
+    return callback
+
+
+def call(callback: pl.Callback, name: str, hook: Any, *arguments: Any, **named: Any) -> Any:
+    with running(callback, name, arguments):
+        return hook(*arguments, **named)

@@ -86,6 +86,8 @@ class Split:
             (x, y, task) if lease is None else lease.lend(x, y, task)
         )
         self._length = len(y)
+        if not len(x) == len(y) == len(task):
+            raise ValueError(f"a Split has as many y and task as x, not {len(x)}, {len(y)} and {len(task)}")
 
     @property
     def parts(self) -> tuple[torch.Tensor, ...]:
@@ -159,6 +161,15 @@ class Task:
         return tuple(tensor for split in splits for tensor in split.handed_tensors)
 
 
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested plain values, but for those whose changes torch does not count
+    (``inference_mode``)."""
+    if isinstance(value, torch.Tensor):
+        return [] if value.is_inference() else [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for part in parts for tensor in tensors_in(part)]
+
+
 @dataclass
 class Batch:
     """A mini-batch. ``task`` is one id an example: rows replayed from memory keep theirs."""
@@ -179,7 +190,8 @@ class Batch:
     @property
     def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to: all candidates use them."""
-        return self.x, self.y, self.task
+        own = self.x, self.y, self.task
+        return own if self.shared is None else (*own, *tensors_in(self.shared))
 
     def rng(self, purpose: str) -> torch.Generator:
         return rng(*self.key, purpose)

@@ -136,6 +136,11 @@ class Learner(pl.LightningModule):
         self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0
     ) -> None:
         super().__init__()
+        if not isinstance(self.needs, Needs):
+            raise Refusal(
+                f"{type(self).__name__}.needs is a {type(self.needs).__name__}. Write "
+                "needs = Needs(task_id_at_test=True)."
+            )
         self.build, self.head, self.grid, self.seed = build, head, list(grid), seed
         self.network: Any = self.fresh(0)  # None in a learner that keeps its networks elsewhere
         if getattr(self.network, "needs_task", False):
@@ -274,7 +279,12 @@ class Learner(pl.LightningModule):
             self.phase_run.restore(checkpoint["phase_run"])
 
     def get_extra_state(self) -> dict:
-        check_storable(self.memory, "self.memory")
+        if not isinstance(self.memory, dict):
+            raise Refusal(
+                f"{type(self).__name__}.memory is a {type(self.memory).__name__}; it must be a dict, whose "
+                "parts are counted by name: self.memory['x'] = ..."
+            )
+        check_storable(self.memory, f"{type(self).__name__}'s self.memory")
         return {"memory": self.memory}
 
     def set_extra_state(self, state: dict) -> None:
@@ -342,7 +352,13 @@ def check_storable(value: Any, name: str) -> None:
     elif type(value) in (list, tuple, set):
         for i, part in enumerate(value):
             check_storable(part, f"{name}[{i}]")
-    elif not isinstance(value, torch.Tensor) and type(value) not in STORABLE:
+    elif isinstance(value, torch.Tensor):
+        if not value.is_leaf:
+            raise Refusal(
+                f"{name} is a tensor with the graph of its computation, which a checkpoint cannot hold. Keep "
+                "its values alone: .detach()."
+            )
+    elif type(value) not in STORABLE:
         raise Refusal(
             f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot "
             "hold. "
