@@ -12,6 +12,7 @@ import torch
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Batch, Block, Blocks, Task
+from cl_lightning.randomness import moved
 
 
 class StreamDataModule(pl.LightningDataModule):
@@ -64,7 +65,6 @@ class StreamDataModule(pl.LightningDataModule):
             self._black = torch.zeros(len(self.stream), self.stream.shape[0])
             for task in blocks.split.task.unique().tolist():
                 self._black[task] = self.stream.black(task)
-            self._black = self._black.to(blocks.split.x.device)
 
     def train_dataloader(self) -> Blocks:
         """The mini-batches of the phase that is being trained."""
@@ -78,5 +78,5 @@ class StreamDataModule(pl.LightningDataModule):
         return Block([self.augmented(each) for each in batch.batches]) if self.stream.show.augments else batch
 
     def augmented(self, batch: Batch) -> Batch:
-        black = self._black[batch.task]
+        black = moved(self._black, batch.x.device)[batch.task]
         return replace(batch, x=self.stream.show.augmented(batch.x, black, batch.rng("augment")))
