@@ -17,7 +17,8 @@ class ProtocolError(Refusal):
 
     def __init__(self, what: str, remedy: str) -> None:
         inside = _running[-1] if _running else None
-        super().__init__(f"{inside.name if inside else 'Code outside of a learner'}: {what}\n{remedy}")
+        told = f"{inside.name}: {what}" if inside else what[0].upper() + what[1:]
+        super().__init__(f"{told}\n{remedy}")
 
 
 class LearnerError(Refusal):

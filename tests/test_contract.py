@@ -247,7 +247,7 @@ class Hides(Finetune):
 
 
 def test_a_hidden_tensor_is_caught(tmp_path: Path) -> None:
-    with pytest.raises(ProtocolError, match=r"Hides keeps a tensor in self\.hidden\[0\]"):
+    with pytest.raises(ProtocolError, match=r"Hides keeps self\.hidden\[0\]"):
         nothing_is_hidden(tmp_path, "learner._target_=tests.test_contract.Hides")
 
 

@@ -141,6 +141,7 @@ class Learner(pl.LightningModule):
         if getattr(self.network, "needs_task", False):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
+        self.notes: ModulePaths | dict[str, Any] = {}  # what ``account`` says of the task
         self.phase_run: InTraining | None = (
             None  # what is being trained: the one attribute that is written from outside
         )
@@ -203,7 +204,7 @@ class Learner(pl.LightningModule):
     def account(self) -> ModulePaths | dict[str, Any]:
         """What it did in the task that it has just learned, for ``results.json``: plain values of its own by
         name, or notes that reports know (``learners/parts/notes.py``)."""
-        return {}
+        return self.notes
 
     # ---- for use in the above ------------------------------------------------------------------------------
 
