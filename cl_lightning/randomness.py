@@ -7,9 +7,11 @@ every device and in every order of execution; another key gives independent ones
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 Key = tuple  # of ints, strings and nested tuples of them: their repr is the key
@@ -30,8 +32,11 @@ def rng(*key: object) -> torch.Generator:
 
 
 def seed_default_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators that dropout, noise and initialisation draw from on ``device``."""
+    """Seed the generators that dropout, noise and initialisation draw from on ``device``, and those of NumPy
+    and Python."""
     torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
     elif device.type == "mps":
@@ -39,11 +44,21 @@ def seed_default_generators(seed: int, device: torch.device) -> None:
 
 
 @contextmanager
-def seeded(*key: object) -> Iterator[None]:
-    """Draws from torch's default generators depend on the key alone inside, and leave no trace outside."""
+def forked() -> Iterator[None]:
+    """Draws inside leave no trace outside in the default generators of torch, NumPy and Python."""
     own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
     with torch.random.fork_rng(devices=own):
-        torch.default_generator.manual_seed(seed_of(*key))
-        if own:
-            torch.cuda.manual_seed(seed_of(*key))
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)  # noqa: NPY002
+            random.setstate(of_python)
+
+
+@contextmanager
+def seeded(*key: object) -> Iterator[None]:
+    """Draws from the default generators depend on the key alone inside, and leave no trace outside."""
+    with forked():
+        seed_default_generators(seed_of(*key), torch.device("cuda" if torch.cuda.is_initialized() else "cpu"))
         yield

@@ -8,6 +8,7 @@ and on two that are drawn; on all of them in ``pytest -m all``.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -122,13 +124,34 @@ def test_the_same_seed_gives_the_same_accuracies(overrides: tuple) -> None:
 class DrawsUnseeded(Finetune):
     def after_step(self, c, batch):
         with torch.no_grad():
-            next(c.network.parameters()).add_(random.random() * 1e-3)
+            next(c.network.parameters()).add_(int.from_bytes(os.urandom(2)) * 1e-6)
 
 
 def test_an_unseeded_draw_is_caught() -> None:
     own = "learner._target_=tests.test_contract.DrawsUnseeded"
     with pytest.raises(AssertionError):
         same_bits_whatever_else(learned(own), learned_beside_garbage(own))
+
+
+class DrawsByNumpyAndPython(Finetune):
+    def on_task_end(self, task):
+        rows = np.random.permutation(len(task.train))[: random.randrange(1, 20)]  # noqa: NPY002
+        self.memory["replayed"] = [part[rows].clone() for part in task.train.parts]
+
+    def extend(self, batch):
+        return batch.cat(*self.memory["replayed"]) if random.random() < 0.5 and self.memory else batch
+
+    def loss(self, c, batch):
+        return super().loss(c, batch) * np.random.rand()  # noqa: NPY002
+
+
+def test_draws_by_numpy_and_python_are_seeded_and_leave_no_trace() -> None:
+    own = "learner._target_=tests.test_contract.DrawsByNumpyAndPython"
+    np.random.seed(1)  # noqa: NPY002
+    first = learned(own)
+    assert np.random.rand() == np.random.RandomState(1).rand()  # noqa: NPY002
+    assert random.random() == random.Random(1).random()
+    same_bits_whatever_else(first, learned_beside_garbage(own))
 
 
 # ---- U3: past data are not there ---------------------------------------------------------------------------
