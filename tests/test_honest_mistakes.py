@@ -83,12 +83,25 @@ class WritesToTestImagesOfATask(WritesToTestImages):
     needs = Needs(task_id_at_test=True)
 
 
+class WritesPastTorch(Finetune):
+    def forward(self, x, task):
+        return super().forward(x.data.neg_(), task)
+
+
+class WritesByNumpy(Finetune):
+    def forward(self, x, task):
+        np.negative(x.numpy(), out=x.numpy())
+        return super().forward(x, task)
+
+
 class Inverts(Finetune):
     def forward(self, x, task):
         return super().forward(-x, task)
 
 
-@pytest.mark.parametrize("cls", [WritesToTestImages, WritesToTestImagesOfATask])
+@pytest.mark.parametrize(
+    "cls", [WritesToTestImages, WritesToTestImagesOfATask, WritesPastTorch, WritesByNumpy]
+)
 def test_test_images_written_in_place_are_a_copy(cls: type[Finetune]) -> None:
     """Inverted again in each row, they would be others from row to row."""
     assert learn(make(cls), toys.stream()).matrix == learn(make(Inverts), toys.stream()).matrix
@@ -101,10 +114,16 @@ class LearnsInForward(Finetune):
         return super().forward(x, task)
 
 
-def test_what_testing_does_to_a_learner_is_thrown_away() -> None:
-    assert torch.equal(
-        learn(make(LearnsInForward), toys.stream()).weights, learn(make(Finetune), toys.stream()).weights
-    )
+class LearnsInPredicts(Finetune):
+    def predicts(self, task):
+        with torch.no_grad():
+            self.network.head.bias[task].add_(5.0)
+        return True
+
+
+@pytest.mark.parametrize("cls", [LearnsInForward, LearnsInPredicts])
+def test_what_testing_does_to_a_learner_is_thrown_away(cls: type[Finetune]) -> None:
+    assert torch.equal(learn(make(cls), toys.stream()).weights, learn(make(Finetune), toys.stream()).weights)
 
 
 # ---- candidates --------------------------------------------------------------------------------------------
