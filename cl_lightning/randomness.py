@@ -32,15 +32,18 @@ def rng(*key: object) -> torch.Generator:
 
 
 def seed_default_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators that dropout, noise and initialisation draw from on ``device``, and those of NumPy
-    and Python."""
+    """Seed the generators that dropout, noise and initialisation draw from on ``device``."""
     torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    random.seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
+
+
+def seed_numpy_and_python(seed: int) -> None:
+    """Seed the default generators of both. It takes longer than to seed torch's."""
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
 
 
 @contextmanager
@@ -60,5 +63,7 @@ def forked() -> Iterator[None]:
 def seeded(*key: object) -> Iterator[None]:
     """Draws from the default generators depend on the key alone inside, and leave no trace outside."""
     with forked():
-        seed_default_generators(seed_of(*key), torch.device("cuda" if torch.cuda.is_initialized() else "cpu"))
+        seed = seed_of(*key)
+        seed_default_generators(seed, torch.device("cuda" if torch.cuda.is_initialized() else "cpu"))
+        seed_numpy_and_python(seed)
         yield

@@ -24,12 +24,14 @@ from cl_lightning.engine.scoring import score_if_due, set_mode
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics.flops import uncounted
+from cl_lightning.randomness import seed_numpy_and_python, seed_of
 
 
 def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
     """One Lightning step: a block of mini-batches."""
     wrapped = learner.optimizers()
     assert isinstance(wrapped, LightningOptimizer)
+    seed_numpy_and_python(seed_of(*block.batches[0].key, "block"))
     with training_time(run):
         if not run.begun:
             run.begun = True

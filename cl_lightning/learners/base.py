@@ -114,8 +114,8 @@ class Learner(pl.LightningModule):
     share (past modules, importances, memory) is read-only between ``on_task_start`` and ``on_task_end``;
     ``adopt`` and these two hooks are the only writers.
 
-    Draws: ``rng(key)`` or ``batch.rng(purpose)`` explicitly, or the default generators of torch, NumPy and
-    Python, which the engine seeds before each hook of a candidate. Keys name neither the learner nor a
+    Draws: ``rng(key)`` or ``batch.rng(purpose)`` explicitly, or torch's default generator, which the engine
+    seeds before each hook of a candidate. Keys name neither the learner nor a
     neighbour.
     """
 
