@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn as nn
 
+from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
@@ -449,6 +450,72 @@ class Mixin:
 def test_final_hooks_are_not_overridden_through_a_mixin_either() -> None:
     with pytest.raises(Refusal, match="Mixed overrides training_step"):
         type("Mixed", (Mixin, Finetune), {})
+
+
+@pytest.mark.parametrize(
+    "hook", ["on_after_backward", "optimizer_step", "validation_step", "test_dataloader"]
+)
+def test_hooks_of_lightning_that_never_run_are_refused(hook: str) -> None:
+    with pytest.raises(Refusal, match=f"Mine overrides {hook}.*\n.*after_backward"):
+        type("Mine", (Finetune,), {hook: lambda self, *_: None})
+
+
+@pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start", "on_train_batch_end"])
+def test_hooks_of_lightning_that_run_may_be_overridden(hook: str) -> None:
+    ran = []
+    learn(make(type("Mine", (Finetune,), {hook: lambda self, *_: ran.append(hook)})), toys.stream(tasks=1))
+    assert ran
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("after_backwards", "after_backward"), ("on_task_ended", "on_task_end"), ("candidate", "candidates")],
+)
+def test_a_misspelt_hook_is_refused(name: str, meant: str) -> None:
+    with pytest.raises(Refusal, match=rf"Mine\.{name} would never run.*Did you mean {meant}\?"):
+        type("Mine", (Finetune,), {name: lambda self, *_: None})
+
+
+def test_a_misspelt_hook_of_a_callback_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"Mine\.on_task_ended would never run.* Did you mean on_task_end"):
+        type("Mine", (StreamCallback,), {"on_task_ended": lambda self: None})
+
+
+class CallsItsOwn(Finetune):
+    def losses(self, c, batch):
+        return super().loss(c, batch)
+
+    def loss(self, c, batch):
+        return sum(self.losses(c, batch) for _ in range(1))
+
+
+def test_methods_that_a_class_calls_itself_may_have_names_near_to_hooks() -> None:
+    type("Derived", (CallsItsOwn,), {"losses": CallsItsOwn.losses, "_adopts": CallsItsOwn.losses})
+
+
+class HasAHead(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.head = nn.Linear(2, 2)
+
+
+class HasAListForMemory(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.memory = []
+
+
+@pytest.mark.parametrize(("cls", "name"), [(HasAHead, "head"), (HasAListForMemory, "memory")])
+def test_attributes_of_the_base_keep_their_type(cls: type[Finetune], name: str) -> None:
+    with pytest.raises(
+        Refusal, match=rf"{cls.__name__} sets self\.{name} to a (Linear|list)\..*\n.*another name"
+    ):
+        make(cls)
+
+
+def test_a_text_for_the_keys_of_a_grid_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"Mine\.grid_keys='strength' .* tuple .*\('strength',\)"):
+        type("Mine", (Finetune,), {"grid_keys": ("strength")})
 
 
 class Prints:
