@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.checking import check, keyword_parameters, resolve_target
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import effective_settings
-from cl_lightning.protocol import running, running_once
+from cl_lightning.protocol import running
+from cl_lightning.randomness import seeded
 from cl_lightning.selection.sweep import in_a_sweep
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def classes_of(source: DictConfig) -> tuple[str, ...] | None:
 def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     """The learner, with the networks that it may build and the grid that it may choose from."""
     make = learner_of(cfg)
-    with running_once(make, "__init__"):
+    with seeded(cfg.seed, "__init__"), running(make, "__init__"):
         learner = make(build=builder(cfg, stream), head=stream.head)
     if not hasattr(learner, "of_base"):
         raise Refusal(

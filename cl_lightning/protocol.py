@@ -25,7 +25,8 @@ class ProtocolError(Refusal):
 
     def __init__(self, what: str, remedy: str) -> None:
         inside = _running[-1] if _running else None
-        super().__init__(f"{inside.name if inside else 'Code outside of a learner'}: {what}\n{remedy}")
+        told = f"{inside.name}: {what}" if inside else what[0].upper() + what[1:]
+        super().__init__(f"{told}\n{remedy}")
 
 
 class LearnerError(Refusal):
@@ -94,9 +95,9 @@ class running:
             )
 
 
-class running_once(running):
-    """A guard around code that runs once a task, or in the first mini-batch of a phase. It also sees draws
-    from generators that no key seeds: a look at these takes too long for each mini-batch."""
+class running_first(running):
+    """A guard in the first mini-batch of a phase. It also sees draws from generators that are not seeded
+    there: a look at these takes too long for each mini-batch."""
 
     __slots__ = ("states",)
 
@@ -110,8 +111,8 @@ class running_once(running):
         drawn = [name for name, state in self.states.items() if now[name] != state]
         if drawn:
             raise ProtocolError(
-                f"it drew from the global generator of {' and '.join(drawn)}, which no key seeds: the same "
-                "command would not give the same numbers again.",
+                f"it drew from the global generator of {' and '.join(drawn)}, which is not seeded for each "
+                "hook: what a candidate draws would depend on its company.",
                 "Draw with torch, which is seeded before each hook (torch.randperm(n)), or from a generator "
                 "of your own: numpy.random.default_rng(self.seed).",
             )
@@ -163,7 +164,7 @@ def versions(tensors: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def unseeded_generators() -> dict[str, Any]:
-    """The states of global generators that no key seeds."""
+    """The states of global generators that are seeded between phases, and not for each hook."""
     states: dict[str, Any] = {"random": random.getstate()}
     if "numpy" in sys.modules:
         kind, words, *rest = sys.modules["numpy"].random.get_state()

@@ -113,7 +113,7 @@ def test_a_process_says_and_returns_the_same(argument: str, tmp_path: Path) -> N
         ("learner=finetun", "Did you mean learner=finetune?"),
         ("trainer.max_epoch=3", "Did you mean trainer.max_epochs=3?"),
         ("+trainer.patienc=3", "Did you mean trainer.patience=3?"),
-        ("+selection.grid.stregth=[1]", "It knows lr, weight_decay, momentum"),
+        ("+selection.grid.stregth=[1]", "Choose one of lr, weight_decay, momentum"),
         ("stream.source=mnst", "which is not among data.sources. Did you mean mnist"),
         ("trainer.max_epochs=0", "a whole number of at least 1"),
         ("seed=-1", "seed=-1 must be a whole number of at least 0"),

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -134,6 +135,27 @@ def test_an_unseeded_draw_is_caught() -> None:
         same_bits_whatever_else(learned(own), learned_beside_garbage(own))
 
 
+class DrawsByNumpyAndPython(Finetune):
+    def on_task_end(self, task):
+        rows = np.random.permutation(len(task.train))[: random.randrange(1, 20)]  # noqa: NPY002
+        self.memory["replayed"] = [part[rows].clone() for part in task.train.parts]
+
+    def extend(self, batch):
+        return batch.cat(*self.memory["replayed"]) if random.random() < 0.5 and self.memory else batch
+
+    def loss(self, c, batch):
+        return super().loss(c, batch) * np.random.rand()  # noqa: NPY002
+
+
+def test_draws_by_numpy_and_python_are_seeded_and_leave_no_trace() -> None:
+    own = "learner._target_=tests.test_contract.DrawsByNumpyAndPython"
+    np.random.seed(1)  # noqa: NPY002
+    first = learned(own)
+    assert np.random.rand() == np.random.RandomState(1).rand()  # noqa: NPY002
+    assert random.random() == random.Random(1).random()
+    same_bits_whatever_else(first, learned_beside_garbage(own))
+
+
 # ---- U3: past data are not there ---------------------------------------------------------------------------
 
 
@@ -250,7 +272,7 @@ class Hides(Finetune):
 
 
 def test_a_hidden_tensor_is_caught(tmp_path: Path) -> None:
-    with pytest.raises(ProtocolError, match=r"Hides keeps a tensor in self\.hidden\[0\]"):
+    with pytest.raises(ProtocolError, match=r"Hides keeps self\.hidden\[0\]"):
         nothing_is_hidden(tmp_path, "learner._target_=tests.test_contract.Hides")
 
 

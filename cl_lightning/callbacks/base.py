@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 
+from cl_lightning.errors import Refusal
+from cl_lightning.likeness import nearest
 from cl_lightning.protocol import running
 
 if TYPE_CHECKING:
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
 class StreamCallback(pl.Callback):
     """A Lightning callback with hooks for tasks. Batch hooks go by blocks of mini-batches;
     ``learner.phase_run.step`` counts them one by one."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        known = [hook for base in cls.__bases__ for hook in dir(base)]
+        for name in vars(cls):
+            if name.startswith("on_") and name not in known:
+                raise Refusal(f"{cls.__name__}.{name} would never run: it is no hook.{nearest(name, known)}")
 
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
         """Called before the first task of this start; ``learned`` tasks were learned in earlier ones."""

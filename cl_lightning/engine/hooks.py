@@ -15,7 +15,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.learners.base import Learner, Phase, Phases
 from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.metrics.flops import uncounted
-from cl_lightning.protocol import LearnerError, place_of, running, running_once
+from cl_lightning.protocol import LearnerError, place_of, running, running_first
 from cl_lightning.randomness import Key, seed_default_generators, seed_of
 
 CASTS = ("loss", "logits", "shared")  # run under autocast, where it is asked for
@@ -112,7 +112,7 @@ def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) 
     seed_default_generators(run.seeded[1], learner.device)
     of_phase = {"loss": run.phase.loss, "score": run.phase.score}.get(name)
     function = getattr(learner, name) if of_phase is None else of_phase
-    guard = running if run.step else running_once
+    guard = running if run.step else running_first
     with guard(learner, name, arguments, function=function):
         hook = torch.no_grad()(function) if name in WITHOUT_GRADIENT else function
         if name in CASTS and run.settings.precision == "bf16-mixed":

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.loggers import Logger
 
 from cl_lightning import termination
@@ -35,8 +34,8 @@ from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Diverged, Refusal, is_of_memory
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase
 from cl_lightning.metrics.costs import Costs
-from cl_lightning.protocol import ProtocolError, copied, running, running_once, training
-from cl_lightning.randomness import Key, seeded
+from cl_lightning.protocol import ProtocolError, copied, running, training
+from cl_lightning.randomness import Key, forked, seeded
 from cl_lightning.ranks import Ranks
 from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.records import (
@@ -128,7 +127,7 @@ class Phases:
         with (
             self.work.costs.measured("hooks"),
             seeded(learner.seed, *key),
-            running_once(learner, hook, (task,), once),
+            running(learner, hook, (task,), once),
         ):
             yield
 
@@ -241,7 +240,7 @@ class Phases:
     ) -> tuple[GroupRecord, dict[str, Any]]:
         """Train some candidates of a phase side by side. Returns their results, with the weights of the best
         of them."""
-        with torch.random.fork_rng(devices=[]), in_memory(len(numbers)):
+        with forked(), in_memory(len(numbers)):
             run = self.fit(learner, phase, numbers, task, place)
         candidates, names, probes = run.candidates, [c.name for c in phase.candidates], []
         if self.settings.probe == "all":
