@@ -26,11 +26,12 @@ def check_targets(cfg: DictConfig) -> None:
     """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images
     are decoded."""
     from cl_lightning.loggers.base import loggers_of
+    from cl_lightning.loggers.wandb_run import check_curves
 
     learner_of(cfg)
     stream_of(cfg)
     backbone_of(cfg)
-    loggers_of(cfg.logger)
+    check_curves(loggers_of(cfg.logger))
 
 
 def build_stream(cfg: DictConfig) -> Stream:

@@ -25,8 +25,17 @@ def seed_of(*key: object) -> int:
 
 
 def rng(*key: object) -> torch.Generator:
-    """A generator on the CPU. Draw there, then move: the same numbers on every device."""
+    """A generator on the CPU. Draw there, then use ``moved``: the same numbers on every device."""
     return torch.Generator().manual_seed(seed_of(*key))
+
+
+def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """What was drawn, or looked up, on the CPU, on the device that computes with it. A GPU does not wait for
+    it: it is copied, from pinned memory, while earlier work goes on."""
+    if tensor.device == device or device.type == "mps":
+        return tensor.to(device)
+    source = tensor.pin_memory() if device.type == "cuda" else tensor
+    return source.to(device, non_blocking=True)
 
 
 def seed_default_generators(seed: int, device: torch.device) -> None:

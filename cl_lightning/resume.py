@@ -21,7 +21,7 @@ from cl_lightning.protocol import Grants
 from cl_lightning.ranks import Ranks
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import Results
-from cl_lightning.selection.sweep import sweeper_that_chooses
+from cl_lightning.selection.sweep import in_a_sweep, sweeper_that_chooses
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
     branch,
@@ -164,6 +164,7 @@ def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Seq
         stream=stream_record(stream, cfg.stream.get("name", stream.name)),
         passes=cfg.trainer.max_epochs if cfg.trainer.single_pass else None,
         callbacks=named_callbacks(cfg),
+        of_a_sweep=in_a_sweep(),
     )
 
 

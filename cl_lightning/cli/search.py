@@ -10,12 +10,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.cli.jobs import different, key_of
 from cl_lightning.cli.sentences import named_by_hydra
 from cl_lightning.cli.sweeps import held, show_on_wandb, write_sweep
 from cl_lightning.conf_dir import LOOKS, sweep_name
 from cl_lightning.errors import Refusal
 from cl_lightning.likeness import close
+from cl_lightning.selection.job_names import different, key_of
 from cl_lightning.selection.stream_level import (
     Choice,
     Point,

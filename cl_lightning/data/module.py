@@ -64,6 +64,7 @@ class StreamDataModule(pl.LightningDataModule):
             self._black = torch.zeros(len(self.stream), self.stream.shape[0])
             for task in split.task.unique().tolist():
                 self._black[task] = self.stream.black(task)
+            self._black = self._black.to(split.x.device)
 
     def replay(self, blocks: Blocks, phase: int) -> None:
         """Set the mini-batches of the next phase, the ``phase``-th of the open task. In a single pass there
@@ -112,5 +113,5 @@ class StreamDataModule(pl.LightningDataModule):
         return Block([self.augmented(each) for each in batch.batches]) if self.stream.show.augments else batch
 
     def augmented(self, batch: Batch) -> Batch:
-        black = self._black.to(batch.x.device)[batch.task]
+        black = self._black[batch.task]
         return replace(batch, x=self.stream.show.augmented(batch.x, black, batch.rng("augment")))

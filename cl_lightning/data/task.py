@@ -12,7 +12,7 @@ import torch
 from cl_lightning.checking import check_value
 from cl_lightning.data.lease import Lease
 from cl_lightning.protocol import ProtocolError
-from cl_lightning.randomness import Key, rng
+from cl_lightning.randomness import Key, moved, rng
 
 HeadMode = Literal["single", "domain", "multi_test", "multi_train_test"]
 
@@ -58,11 +58,18 @@ class Head:
             table[task, list(own)] = False
         return table
 
+    @cached_property
+    def _foreign_on(self) -> dict[torch.device, torch.Tensor]:
+        """``foreign`` on each device where it was needed: copied there once."""
+        return {}
+
     def mask(self, logits: torch.Tensor, task: torch.Tensor | int) -> torch.Tensor:
         """Logits (n, outputs) with -inf where an output is not the own of the example's task; ``task`` is
         (n,) or one for all."""
-        foreign = self.foreign.to(logits.device)[task]
-        return logits.masked_fill(foreign, -torch.inf)
+        device = logits.device
+        if device not in self._foreign_on:
+            self._foreign_on[device] = moved(self.foreign, device)
+        return logits.masked_fill(self._foreign_on[device][task], -torch.inf)
 
 
 class Split:
@@ -115,7 +122,8 @@ class Split:
 
     def gather(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Copies of some rows: x, y, task."""
-        return tuple(part.index_select(0, rows.to(part.device)) for part in self.parts)
+        rows = moved(rows, self.y.device)
+        return tuple(part.index_select(0, rows) for part in self.parts)
 
     @classmethod
     def union(cls, splits: Sequence[Split]) -> Split:

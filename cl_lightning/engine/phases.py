@@ -295,13 +295,14 @@ class Phases:
                 self.data.replay(blocks, place.phase)
             waits = self.ranks.size > 1  # for the others, before its results are recorded
             saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes, at_end=waits)
-            trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks)
+            trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks, self.store.folder)
             path = self.store.folder / file if checkpoint is not None else None
             with termination.deferred(), training(learner, "training"):
                 trainer.fit(learner, datamodule=self.data, ckpt_path=path, weights_only=True)
             self.data.blocks = self.data.trainer = None
             learner.trainer = None
         restore_best(run)
+        run.release()
         learner.phase_run = None
         return run
 

@@ -248,6 +248,7 @@ class StartRecord:
     stream: StreamRecord
     passes: int | None  # of a single pass: how often each example may be seen
     callbacks: list[str]  # of the user's own
+    of_a_sweep: bool = False  # whether a job of a sweep began it; False, too, in older records
 
 
 def mini_batches(phases: Sequence[PhaseRecord]) -> int:
