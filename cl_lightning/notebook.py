@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.build import build_learner, build_stream
 from cl_lightning.cli import starter
-from cl_lightning.cli.sentences import from_hydra, refuse_lists
+from cl_lightning.cli.sentences import from_hydra, is_list_of_choices
 from cl_lightning.config import compose_config
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import run_folder
@@ -131,7 +131,6 @@ def run(*overrides: str) -> Run:
     """Make the run of a command line, or find it: ``run("learner=ewc", "stream=permuted", "seed=1")``."""
     for override in overrides:
         refuse_no_run(override)
-    refuse_lists(overrides)
     try:
         cfg = compose_config(*overrides)
     except (HydraException, OmegaConfBaseException) as error:
@@ -148,7 +147,7 @@ def refuse_no_run(override: str) -> None:
         parsed = OverridesParser.create().parse_override(override)
     except HydraException:
         raise Refusal(f"{override} cannot be read: arguments are group=choice or key=value.") from None
-    if parsed.is_sweep_override():
+    if parsed.is_sweep_override() or is_list_of_choices(override):
         raise Refusal(
             f"{override} names several values: that is a sweep, and run makes a single run. Call it once for "
             "each, or start the sweep from the command line."

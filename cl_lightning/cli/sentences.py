@@ -123,8 +123,8 @@ def refuse_lists(arguments: Sequence[str]) -> None:
     """Refuse several choices of a group of which a run has one: Hydra would take them, one over the other."""
     for argument in arguments:
         key, _, value = argument.partition("=")
-        choices = [choice.strip() for choice in value.strip(" []").split(",")]
-        if value.strip().startswith("[") and key.lstrip("+") in {*GROUPS} - {"logger"}:
+        if is_list_of_choices(argument):
+            choices = [choice.strip() for choice in value.strip(" []").split(",")]
             right = f"{key}={','.join(choices)}"
             whole = [right if each == argument else each for each in arguments]
             sweep = "--multirun " * (len(choices) > 1)
@@ -132,6 +132,16 @@ def refuse_lists(arguments: Sequence[str]) -> None:
                 f"{argument} is a list, and a run has one {key.lstrip('+')}. Did you mean {sweep}{right}?\n"
                 f"  {as_command([*sweep.split(), *(each for each in whole if each not in MULTIRUN)])}"
             )
+
+
+def is_list_of_choices(argument: str) -> bool:
+    """Whether it names several choices of a group of which a run has one.
+
+    >>> [is_list_of_choices(a) for a in ("+experiment=[a,b]", "logger=[csv,wandb]", "backbone.sizes=[1,2]")]
+    [True, False, False]
+    """
+    key, _, value = argument.lstrip("+").partition("=")
+    return value.strip().startswith("[") and key in {*GROUPS} - {"logger"}
 
 
 def listed_by(group: str) -> str:
