@@ -13,6 +13,7 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
+import yaml
 from annotated_types import GroupedMetadata, Predicate
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -134,7 +135,7 @@ def check(annotation: Any, value: Any, path: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise Refusal(f"{path}={value} must be a finite number: results could not hold it.")
     if not fits(annotation, value):
-        raise Refusal(f"{path}={as_yaml(value)} must be {words_of(annotation)}.")
+        raise Refusal(f"{path}={quoted(value)} must be {words_of(annotation)}.")
 
 
 def fits(annotation: Any, value: Any) -> bool:
@@ -237,6 +238,18 @@ def words(schema: Mapping[str, Any]) -> str:
     inner = schema.get("items") or schema.get("additionalProperties")
     each = f", each value {words(inner)}" if isinstance(inner, Mapping) else ""
     return f"{TYPES.get(schema.get('type', ''), 'as its annotation says')} {bounds}".strip() + each
+
+
+def quoted(value: Any) -> str:
+    """A value as YAML, in quotes where it is a text that would be read as something else.
+
+    >>> quoted("0.1"), quoted("adam"), quoted(0.1)
+    ('"0.1"', 'adam', '0.1')
+    """
+    with suppress(yaml.YAMLError):
+        if isinstance(value, str) and not isinstance(yaml.safe_load(value), str):
+            return f'"{as_yaml(value)}"'
+    return as_yaml(value)
 
 
 def as_yaml(value: Any, most: int = 200) -> str:

@@ -115,6 +115,7 @@ def test_a_process_says_and_returns_the_same(argument: str, tmp_path: Path) -> N
         ("+trainer.patienc=3", "Did you mean trainer.patience=3?"),
         ("+selection.grid.stregth=[1]", "Choose one of lr, weight_decay, momentum"),
         ("stream.source=mnst", "which is not among data.sources. Did you mean mnist"),
+        ("trainer.lr='0.1'", 'trainer.lr="0.1" must be a number above 0'),
         ("trainer.max_epochs=0", "a whole number of at least 1"),
         ("seed=-1", "seed=-1 must be a whole number of at least 0"),
         ("stream.test_share=0", "stream.test_share=0 must be a number above 0 and at most 1, or null"),

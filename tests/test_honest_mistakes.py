@@ -573,7 +573,16 @@ def test_learners_that_lose_no_hook_may_be_joined(bases, own: dict) -> None:
     assert issubclass(type("Derived", (joined,), {}), joined)
 
 
-@pytest.mark.parametrize("override", ["trainer.threads=100000", "+trainer.lightning.strategy=ddp"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "trainer.threads=100000",
+        "+trainer.lightning.strategy=ddp",
+        "+trainer.lightning.benchmark=abc",
+        "+trainer.lightning.deterministic=5",
+        "+trainer.lightning.profiler=nope",
+    ],
+)
 def test_settings_that_would_crash_or_riddle_are_refused(override: str, tmp_path) -> None:
     with pytest.raises(Refusal, match=override.split("=")[0].strip("+")):
         run(tmp_path, override)
