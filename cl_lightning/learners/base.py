@@ -117,8 +117,7 @@ class Learner(pl.LightningModule):
     ``adopt`` and these two hooks are the only writers.
 
     Draws: ``rng(key)`` or ``batch.rng(purpose)`` explicitly, or torch's default generator, which the engine
-    seeds before each hook of a candidate. Keys name neither the learner nor a
-    neighbour.
+    seeds before each hook of a candidate. Keys name neither the learner nor a neighbour.
     """
 
     needs = Needs()
@@ -298,11 +297,6 @@ class Learner(pl.LightningModule):
             self.phase_run.restore(checkpoint["phase_run"])
 
     def get_extra_state(self) -> dict:
-        if not isinstance(self.memory, dict):
-            raise Refusal(
-                f"{type(self).__name__}.memory is a {type(self.memory).__name__}; it must be a dict, whose "
-                "parts are counted by name: self.memory['x'] = ..."
-            )
         check_storable(self.memory, f"{type(self).__name__}'s self.memory")
         return {"memory": self.memory}
 
