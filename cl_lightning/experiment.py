@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -12,7 +12,8 @@ from cl_lightning import termination
 from cl_lightning.build import build_stream, check_targets
 from cl_lightning.config import check_config
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.errors import InUse, RoundOver
+from cl_lightning.engine.rounds import NEXT
+from cl_lightning.errors import InUse, Refusal, RoundOver
 from cl_lightning.identity import changed, run_folder, versions
 from cl_lightning.loop import train
 from cl_lightning.opening import tell_shown
@@ -23,14 +24,15 @@ from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import (
     NO_VALIDATION,
+    left_beside,
     missing_in,
     not_shared,
     of_a_search,
     refuse_again,
     refuse_to_choose,
 )
-from cl_lightning.selection.sweep import in_a_sweep, tell_folder
-from cl_lightning.store.folder import discard, locked
+from cl_lightning.selection.sweep import in_a_sweep, in_rounds, tell_folder
+from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
 from cl_lightning.store.status import Progress, status_kept
 
 
@@ -39,6 +41,13 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
     check_config(cfg)
     check_targets(cfg)
+    if cfg.share is not None and not in_rounds():
+        raise Refusal(
+            f"share={cfg.share} is for jobs of hydra/sweeper=cl_task_level alone, and this is none. Leave it "
+            "out: the sweep tells each job its own."
+        )
+    share, cfg = cfg.share, cfg.copy()
+    cfg.share = None  # it is this job's, and not the run's
     with termination.handled(), joined() as ranks:
         stream = build_stream(cfg)
         folder = run_folder(cfg, stream)
@@ -52,7 +61,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
             tell_shown(cfg, folder)
         if results is None:
             with suppress(RoundOver):
-                results = made(cfg, folder, stream, command, ranks)
+                results = made(cfg, folder, stream, command, ranks, share)
             if cfg.progress and not in_a_sweep():
                 ranks.tell()
         if results is None or not ranks.is_writer:
@@ -70,12 +79,17 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
 
 
 def made(
-    cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str], ranks: Ranks
+    cfg: DictConfig,
+    folder: Path,
+    stream: Stream,
+    command: Sequence[str],
+    ranks: Ranks,
+    share: str | None,
 ) -> Results | None:
     """Make the run, or the part of it that is this job's. Rank 0 alone holds its folder."""
-    of_a_round = isinstance(cfg.share, int)
+    of_a_round = share not in (None, NEXT)
     if of_a_round:
-        train_share(cfg, folder, stream, ranks)
+        train_share(cfg, folder, stream, ranks, str(share))
     with ExitStack() as holding:
         progress = None
         if ranks.is_writer:
@@ -87,13 +101,14 @@ def made(
         if ranks.first(progress is None):
             raise RoundOver  # another job of the round goes on
         with ranks.as_one():
-            return train(cfg, folder, stream, command, ranks, progress)
+            return train(cfg, folder, stream, command, ranks, progress, share and NEXT)
 
 
 @contextmanager
 def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
     """Hold the run's folder, afresh if that is asked for, and say there how the run ends."""
     with locked(folder):
+        refuse_beside_jobs(folder)
         if cfg.resume is False:
             discard(folder)
         if cfg.resume is True:
@@ -102,15 +117,14 @@ def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
             yield progress
 
 
-def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks) -> None:
+def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks, share: str) -> None:
     """Train one share of the phase at hand, in a job of a sweep; other jobs do so at the same time. The job
     that ends last goes on."""
-    left = ranks.first(missing_in(folder) if ranks.is_writer else None)
+    left = ranks.first(left_beside(folder, share) if ranks.is_writer else None)
     if left is None:
         raise not_shared(folder)
-    if left:
-        with suppress(RoundOver):
-            train(cfg, folder, stream, (), ranks, None)
+    if share in left:
+        with locked(folder / share) if ranks.is_writer else nullcontext(), suppress(RoundOver):
+            train(cfg, folder, stream, (), ranks, None, share)
     if ranks.first(missing_in(folder) if ranks.is_writer else None) != []:
         raise RoundOver
-    cfg.share = "next"

@@ -25,7 +25,7 @@ from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.kept import made
 from cl_lightning.engine.logs import tell
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.rounds import Rounds
+from cl_lightning.engine.rounds import NEXT, Rounds
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
@@ -57,9 +57,10 @@ def train(
     command: Sequence[str],
     ranks: Ranks,
     progress: Progress | None,
+    share: str | None,
 ) -> Results | None:
-    """Learn every task that the store does not hold yet. Rank 0 alone says how far it is, and writes the
-    results."""
+    """Learn every task that the store does not hold yet; in a job of a round, its ``share`` of that. Rank 0
+    alone says how far it is, and writes the results."""
     trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     settings, grants = Training(**trainer), Grants(**cfg.grants)
     torch.set_num_threads(settings.threads)
@@ -69,9 +70,9 @@ def train(
     learner = build_learner(cfg, stream).to(device)
     check_run(cfg, stream, settings, learner, grants)
     at_start = made(learner)
-    tells = ranks.is_writer and not isinstance(cfg.share, int)  # whether it logs, and shows how far it is
+    tells = ranks.is_writer and share in (None, NEXT)  # whether it logs, and shows how far it is
     callbacks = build_callbacks(cfg) if tells else []
-    store, learned = begin_or_resume(cfg, folder, stream, learner, command, ranks)
+    store, learned = begin_or_resume(cfg, folder, stream, learner, command, ranks, share)
     if progress is not None:
         progress.say(learned, len(stream))
     if tells:
@@ -79,7 +80,7 @@ def train(
     moments = restore(learner, store, learned, branches=cfg.run is not None)
     data = StreamDataModule(stream, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
-    rounds = None if cfg.share is None else Rounds(cfg.share)
+    rounds = None if share is None else Rounds(share)
     with opened_loggers(cfg.logger if tells else OmegaConf.create({}), folder, cfg) as loggers:
         probe = partial(probed, evaluator, callbacks)
         phases = Phases(data, store, settings, loggers, callbacks, probe, ranks, rounds)

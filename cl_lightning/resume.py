@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.build import named_callbacks
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.engine.rounds import PLAN, missing
+from cl_lightning.engine.rounds import NEXT, PLAN, missing
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.identity import changed, environment, fingerprint, learner_name, relevant, versions
@@ -21,7 +21,7 @@ from cl_lightning.protocol import Grants
 from cl_lightning.ranks import Ranks
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import Results
-from cl_lightning.selection.sweep import in_a_sweep, sweeper_that_chooses
+from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_chooses
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
     branch,
@@ -44,6 +44,7 @@ from cl_lightning.store.records import (
 )
 from cl_lightning.store.shared import SharedStore
 from cl_lightning.store.status import read_status
+from cl_lightning.store.whole import in_time
 
 NO_VALIDATION = (
     "has no validation data.\nSet n_val of the stream or its tasks above 0; with trainer.single_pass, which "
@@ -83,24 +84,35 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
 
 
 def begin_or_resume(
-    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str], ranks: Ranks
+    cfg: DictConfig,
+    folder: Path,
+    stream: Stream,
+    learner: Learner,
+    command: Sequence[str],
+    ranks: Ranks,
+    share: str | None,
 ) -> tuple[Store, int]:
     """The store of a new run, or that of an interrupted one of the same program; and how many tasks it
     holds. Ranks share one store."""
     if ranks.size == 1:
-        return begun(cfg, folder, stream, learner, command)
+        return begun(cfg, folder, stream, learner, command, share)
     about = None
     if ranks.is_writer:
-        store, learned = begun(cfg, folder, stream, learner, command)
+        store, learned = begun(cfg, folder, stream, learner, command, share)
         about = [store.run, learned]
     run, learned = ranks.first(about)
     return SharedStore(folder, run, ranks), learned
 
 
 def begun(
-    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str]
+    cfg: DictConfig,
+    folder: Path,
+    stream: Stream,
+    learner: Learner,
+    command: Sequence[str],
+    share: str | None,
 ) -> tuple[Store, int]:
-    if isinstance(cfg.share, int):
+    if share not in (None, NEXT):
         return taken_up(folder)
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
     if cfg.resume == "retry" and has_diverged(folder):
@@ -117,7 +129,7 @@ def begun(
             "or go on with resume=anyway."
         )
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
-    learned = learned_tasks(store)
+    learned = learned_in_time(store)
     if cfg.run is not None and learned < cfg.from_task:
         branch(store, start.stream, Path(cfg.run), int(cfg.from_task))
         learned = learned_tasks(store)
@@ -125,9 +137,9 @@ def begun(
     return store, learned
 
 
-def missing_in(folder: Path) -> list[int] | None:
-    """Shares of the phase at hand, in the run of a folder, that are not trained; None where none is shared
-    out."""
+def missing_in(folder: Path) -> list[str] | None:
+    """Names of the shares that are not trained, of the phase at hand in the run of a folder; None where no
+    phase is shared out."""
     found = open_store(folder)
     return None if found is None else missing(found[0])
 
@@ -136,16 +148,42 @@ def taken_up(folder: Path) -> tuple[Store, int]:
     """The store of a run of which this job trains one share: it is only read here, and other jobs use it,
     too."""
     found = open_store(folder)
-    plan = found and found[0].load(PLAN, PlanRecord)
-    if found is None or plan is None or learned_tasks(found[0]) != plan.place.learned:
+    if found is None:
         raise not_shared(folder)
-    return found[0], plan.place.learned
+    return found[0], learned_tasks(found[0])
+
+
+def left_beside(folder: Path, share: str) -> list[str] | None:
+    """As ``missing_in``, for the job of this share. It waits for what other machines wrote: its share, and
+    all tasks that are learned before. None where they do not come."""
+
+    def look() -> list[str] | None:
+        found = open_store(folder)
+        plan = None if found is None else found[0].load(PLAN, PlanRecord)
+        if found is None or plan is None or share not in plan.by_name:
+            return None
+        return missing(found[0]) if learned_tasks(found[0]) >= plan.place.learned else None
+
+    return in_time(look, late_by())
+
+
+def learned_in_time(store: Store) -> int:
+    """How many tasks are learned. Those that must be, because candidates of the next are shared out, are
+    waited for."""
+
+    def look() -> int | None:
+        plan, learned = store.load(PLAN, PlanRecord), learned_tasks(store)
+        return None if plan is not None and learned < plan.place.learned else learned
+
+    learned = in_time(look, late_by())
+    return learned_tasks(store) if learned is None else learned
 
 
 def not_shared(folder: Path) -> Refusal:
     return Refusal(
-        f"{folder} does not show here what earlier jobs have written. A key `share` is for jobs of "
-        "hydra/sweeper=cl_task_level alone, and their outputs must be on a disk that all machines share."
+        f"{folder} does not show here the share that this job was to train. Either the run has gone on "
+        "without it, and the same command follows; or outputs= is not on a disk that all machines share, as "
+        "hydra/sweeper=cl_task_level needs."
     )
 
 

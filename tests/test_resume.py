@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from functools import cache
 from multiprocessing.process import BaseProcess
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import Refusal
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import open_store
@@ -134,6 +136,9 @@ FILES = [
 ]
 
 
+BEFORE_OTHERS = ("tasks/000.json", "tasks/001.json", "rows/000.json", "rows/001.json")
+
+
 @pytest.mark.parametrize(("file", "damage"), thinned([*FILES, "validation.json", "results.json"], DAMAGES))
 def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(
     damage, file: str, tmp_path: Path, whole
@@ -142,6 +147,14 @@ def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(
     damage(folder_of(tmp_path) / file)
     if file == "run.json":
         with pytest.raises(Refusal, match=r"run\.json.*(damaged|gone)"):
+            run(tmp_path, *FRAGILE)
+        assert but_what_may_differ(run(tmp_path, *FRAGILE, "resume=false")) == whole(), "the remedy"
+        return
+    if damage is Path.unlink and file in BEFORE_OTHERS:
+        with (
+            pytest.warns(UserWarning, match="done again"),
+            pytest.raises(Refusal, match="what was written after it does"),
+        ):
             run(tmp_path, *FRAGILE)
         assert but_what_may_differ(run(tmp_path, *FRAGILE, "resume=false")) == whole(), "the remedy"
         return
@@ -156,6 +169,68 @@ def test_a_damaged_file_is_made_again_or_refused_and_never_changes_a_result(
         with pytest.warns(UserWarning, match=r"damaged|gone|made again|done again"):
             results = run(tmp_path, *FRAGILE)
     assert but_what_may_differ(results) == whole()
+
+
+LAST = (*FRAGILE, "checkpoints=last")
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*.*") if path.name not in ("lock", "holder.json", "status.json")}
+
+
+def test_one_look_that_misses_a_record_undoes_nothing(tmp_path: Path, whole, monkeypatch) -> None:
+    """NFS says for up to a minute that a name which was not there still is not."""
+    killed("test:3", lambda: run(tmp_path, *LAST))
+    original, missed = Path.is_file, []
+
+    def misses_once(path: Path) -> bool:
+        if path.name == "001.json" and path.parent.name == "tasks" and not missed:
+            return bool(missed.append(path))
+        return original(path)
+
+    monkeypatch.setattr(Path, "is_file", misses_once)
+    monkeypatch.setattr(Phases, "learn", lambda *_: pytest.fail("a task is learned again"))
+    assert but_what_may_differ(run(tmp_path, *LAST)) == whole()
+    assert missed
+
+
+@pytest.mark.parametrize("fault", ["results:1", "test:3"])
+def test_where_a_record_does_not_show_and_later_files_do_nothing_is_removed(
+    fault: str, tmp_path: Path, whole
+) -> None:
+    killed(fault, lambda: run(tmp_path, *LAST))
+    record, aside = folder_of(tmp_path) / "tasks" / "001.json", tmp_path / "aside"
+    record.rename(aside)
+    before = files_in(folder_of(tmp_path))
+    with pytest.raises(Refusal, match=r"tasks/001\.json does not show"):
+        run(tmp_path, *LAST)
+    assert files_in(folder_of(tmp_path)) >= before
+    aside.rename(record)
+    assert but_what_may_differ(run(tmp_path, *LAST)) == whole()
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_run_that_is_killed_while_it_goes_back_goes_on(number: int, tmp_path: Path, whole) -> None:
+    finished(tmp_path, *LAST)
+    truncate(folder_of(tmp_path) / "tasks" / "001.pt")
+    (folder_of(tmp_path) / "rows" / "002.json").unlink()  # else nothing would ask for it
+    unlink, left = Path.unlink, [number]
+
+    def dies(path: Path, **options: bool) -> None:
+        left[0] -= path.parent.name in ("tasks", "rows") or path.stem in ("validation", "work")
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        unlink(path, **options)
+
+    def run_and_die() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "unlink", dies)
+            run(tmp_path, *LAST)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert in_a_child(run_and_die) == -signal.SIGKILL
+        assert but_what_may_differ(run(tmp_path, *LAST)) == whole()
 
 
 @pytest.mark.parametrize(

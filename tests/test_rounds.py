@@ -5,20 +5,34 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import multiprocessing
 import random
 import signal
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import MissingConfigException
 
-from cl_lightning import experiment
+from cl_lightning import experiment, resume
 from cl_lightning.cli.command import main
+from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.report import main as report
+from cl_lightning.cli.rounds import InRounds
+from cl_lightning.conf_dir import conf_dir
 from cl_lightning.engine.phases import Phases
-from tests.commands import SMALL, but_what_may_differ, process, run
-from tests.dying import dying, in_a_child
+from cl_lightning.errors import InUse, Refusal
+from cl_lightning.resume import missing_in
+from cl_lightning.selection import sweep
+from cl_lightning.store import whole
+from cl_lightning.store.files import Store
+from tests.commands import SMALL, but_what_may_differ, configure, process, run
+from tests.dying import dying, forked, in_a_child
 
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
 TWO_TASKS = (*SMALL, "stream.tasks=2", *GRID, "trainer.candidates_at_once=2")
@@ -59,6 +73,8 @@ def test_jobs_of_rounds_end_with_the_results_of_one_process(case: str, tmp_path:
     assert main(found["command"]) == 0  # it shows the run, and makes no other
     assert results_in(tmp_path / "jobs") == found
     assert not list(tmp_path.rglob("work"))
+    (said,) = (tmp_path / "jobs").rglob("config.yaml")
+    assert "share: null" in said.read_text(), "a share is a job's, and not the run's"
 
 
 def test_the_best_candidate_may_be_in_the_last_share(tmp_path: Path) -> None:
@@ -155,10 +171,127 @@ def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(t
         assert but_what_may_differ(results_in(tmp_path / name)) == whole
 
 
-def test_a_share_that_no_sweep_asked_for_is_refused(tmp_path: Path, capsys) -> None:
-    assert main([*TWO_TASKS, "share=1", f"outputs={tmp_path}"]) == 2
+@pytest.mark.parametrize("share", ["next", "work/task0-0/0"])
+def test_a_share_that_no_sweep_asked_for_is_refused(share: str, tmp_path: Path, capsys) -> None:
+    assert main([*TWO_TASKS, f"share={share}", f"outputs={tmp_path}"]) == 2
     assert "for jobs of hydra/sweeper=cl_task_level alone" in capsys.readouterr().err
     assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch) -> Callable[[str], float | None]:
+    """Makes a job of a round in this process, as its launcher would."""
+    monkeypatch.setattr(experiment, "in_rounds", lambda: True)
+    options = [*TWO_TASKS, f"outputs={tmp_path}"]
+    return lambda share: experiment.run(configure(*options, f"share={share}"))
+
+
+def shared_out(outputs: Path) -> list[str]:
+    """The shares that are to be trained."""
+    (start,) = outputs.rglob("run.json")
+    return missing_in(start.parent) or []
+
+
+def test_a_share_belongs_to_one_job_at_a_time(tmp_path: Path, job, monkeypatch) -> None:
+    """Jobs of Slurm may outlive their sweep, and the same command starts others."""
+    job("next")
+    first, second = shared_out(tmp_path)
+    fork = multiprocessing.get_context("fork")
+    trains, may_end = fork.Event(), fork.Event()
+    original = Phases.train_group
+
+    def waits(*arguments):
+        trains.set()
+        assert may_end.wait(120)
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Phases, "train_group", waits)
+        outlived = forked(lambda: job(first))
+    assert trains.wait(120)
+    for command in (lambda: job(first), lambda: run(tmp_path, *TWO_TASKS, small=False)):
+        with pytest.raises(InUse, match=rf"{first} is in use by process {outlived.pid}"):
+            command()
+    may_end.set()
+    outlived.join(120)
+    assert outlived.exitcode == 0
+    assert shared_out(tmp_path) == [second]
+
+
+def test_a_job_waits_until_a_slow_disk_shows_what_other_machines_wrote(
+    tmp_path: Path, job, monkeypatch
+) -> None:
+    job("next")
+    for share in shared_out(tmp_path):
+        job(share)
+    first, second = shared_out(tmp_path)  # of the second task
+    read, late = Store._content, {"tasks/000": 2, "work/plan": 4}
+
+    def content(self: Store, key: str):
+        return None if late.get(key, 0) > slept.count(1) else read(self, key)
+
+    slept: list[int] = []
+    monkeypatch.setattr(Store, "_content", content)
+    monkeypatch.setattr(whole, "sleep", slept.append)
+    with pytest.raises(Refusal, match="does not show here"):
+        job(first)
+    assert not slept, "on one machine nobody waits"
+    monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
+    job(first)
+    assert (len(slept), shared_out(tmp_path)) == (4, [second])
+
+
+def test_a_job_that_goes_on_does_not_undo_a_task_that_shows_late(tmp_path: Path, job, monkeypatch) -> None:
+    job("next")
+    for share in shared_out(tmp_path):
+        job(share)
+    read, slept = Store._content, []
+    monkeypatch.setattr(
+        Store, "_content", lambda self, key: None if key == "tasks/000" and not slept else read(self, key)
+    )
+    monkeypatch.setattr(whole, "sleep", slept.append)
+    monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
+    monkeypatch.setattr(Phases, "train_group", lambda *_: pytest.fail("a share is trained"))
+    before = shared_out(tmp_path)
+    job("next")
+    assert (slept, shared_out(tmp_path)) == ([1], before)
+
+
+@pytest.mark.parametrize(("late_by", "shares"), [(0.0, []), (90.0, ["work/task0-0/0"])])
+def test_a_sweep_waits_until_its_disk_shows_what_a_job_wrote(
+    late_by: float, shares: list[str], tmp_path: Path, monkeypatch
+) -> None:
+    shown = iter([None, None, ["work/task0-0/0"]])
+    monkeypatch.setattr(resume, "missing_in", lambda folder: next(shown))
+    monkeypatch.setattr(whole, "sleep", lambda seconds: None)
+    run = InRounds([])
+    run.after([Job(0, [], None, None, str(tmp_path))], late_by)
+    assert run.shares == shares
+    assert bool(run.job and run.job.failure) == (not shares)
+
+
+def test_only_jobs_that_may_be_on_other_machines_are_waited_for() -> None:
+    GlobalHydra.instance().clear()
+    local = [f"hydra/launcher={name}" for name in ("basic", "joblib", "devices", "submitit_local")]
+    for launcher in (*local, "hydra/launcher=submitit_slurm"):
+        with suppress(MissingConfigException), initialize_config_dir(conf_dir(), version_base="1.3"):
+            target = compose("config", [launcher], return_hydra_config=True).hydra.launcher._target_
+            assert sweep.lateness(target) == (0 if launcher in local else sweep.LATE)
+
+
+def test_a_job_of_an_earlier_phase_trains_nothing(tmp_path: Path, job, monkeypatch) -> None:
+    job("next")
+    early = shared_out(tmp_path)
+    for share in early:
+        job(share)
+    late = shared_out(tmp_path)
+    assert len(late) == 2
+    assert not {*early} & {*late}
+    monkeypatch.setattr(Phases, "train_group", lambda *_: pytest.fail("a share is trained"))
+    for share in early:
+        with pytest.raises(Refusal, match="the run has gone on"):
+            job(share)
+    assert shared_out(tmp_path) == late
 
 
 def test_rounds_begin_afresh_once(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.sweeps import held, show_on_wandb, show_runs, write_sweep
 from cl_lightning.errors import Refusal
+from cl_lightning.selection.sweep import lateness
 
 
 @dataclass
@@ -18,26 +19,37 @@ class InRounds:
     """A run that is made by several jobs, round after round."""
 
     overrides: list[str]
-    shares: list[int | str] = field(default_factory=lambda: ["next"])  # of the next round
+    shares: list[str] = field(default_factory=lambda: ["next"])  # of the next round
     job: Job | None = None  # that ended it
 
-    def after(self, jobs: list[Job]) -> None:
-        """Take in what the jobs of a round came to, and say what the next one has to do."""
-        from cl_lightning.report.results import finished_results
-        from cl_lightning.resume import missing_in
+    def after(self, jobs: list[Job], late_by: float) -> None:
+        """Take in what the jobs of a round came to, and say what the next one has to do. What they wrote may
+        show so many seconds later."""
+        from cl_lightning.store.whole import in_time
 
         failed = next((job for job in jobs if job.failure), None)
         folder = next((job.folder for job in jobs if job.folder), None)
         if failed or folder is None:
             self.end(failed or jobs[0], "its jobs said nothing of a run")
-        elif finished_results(Path(folder)) is not None:
-            self.end(next((job for job in jobs if job.value is not None), jobs[-1]), None)
+            return
+        shares = in_time(lambda: self.next_in(Path(folder)), late_by)
+        if shares is None:
+            self.end(jobs[0], "a job ended, and the run did not go on")
+        elif shares:
+            self.shares = shares
         else:
-            before = self.shares
-            left = missing_in(Path(folder))
-            self.shares = [*left] if left else ["next"]
-            if before == self.shares == ["next"]:
-                self.end(jobs[0], "a job ended, and the run did not go on")
+            self.end(next((job for job in jobs if job.value is not None), jobs[-1]), None)
+
+    def next_in(self, folder: Path) -> list[str] | None:
+        """What the next round's jobs have to do, none where the run is finished; None where it does not show
+        that a job went on."""
+        from cl_lightning.report.results import finished_results
+        from cl_lightning.resume import missing_in
+
+        if finished_results(folder) is not None:
+            return []
+        shares = missing_in(folder) or ["next"]
+        return None if shares == self.shares == ["next"] else shares
 
     def end(self, job: Job, failure: str | None) -> None:
         self.job = Job(job.number, self.overrides, job.failure or failure, job.value, job.folder)
@@ -55,6 +67,7 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
         check(cfg)
     afresh = any(cfg.resume is False for cfg in configs)
     sweeper.validate_batch_is_legal([run.overrides for run in runs])
+    late_by = lateness(sweeper.config.hydra.launcher._target_)
     jobs, number, returns = sweeper.launcher.jobs, 0, []
     with held(sweeper):
         while going := [run for run in runs if run.shares]:
@@ -69,7 +82,7 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
             number += len(batch)
             for run in going:
                 count = len(run.shares)
-                run.after(ended[:count])
+                run.after(ended[:count], late_by)
                 ended = ended[count:]
         jobs[:] = [run.job for run in runs if run.job]
         write_sweep(sweeper, "task_level", arguments, [], [])

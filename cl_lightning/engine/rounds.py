@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from cl_lightning.engine.shares import divided
 from cl_lightning.errors import RoundOver
 from cl_lightning.learners.base import Phase
@@ -11,29 +9,29 @@ from cl_lightning.store.files import Store
 from cl_lightning.store.records import GroupRecord, Place, PlanRecord
 
 PLAN = "work/plan"
+NEXT = "next"  # what a job is told that goes on until a phase is to be shared out
 
 
 class Rounds:
     """What one job of a round does: it trains one share of a phase, or goes on until a phase is to be shared
     out. Its results are in the store, where the other jobs find them."""
 
-    def __init__(self, share: int | Literal["next"]) -> None:
-        self.share = share
+    def __init__(self, share: str) -> None:
+        self.share = share  # its name, or NEXT
         self.trained: Place | None = None  # the phase of which this job has trained its share
 
     def own(self, store: Store, phase: Phase, place: Place, left: set[int], at_once: int | None) -> set[int]:
         """Those of a phase's candidates ``left`` that this job trains."""
         plan = store.load(PLAN, PlanRecord)
-        if plan is not None and plan.place == place:
-            if self.share == "next":
-                if left:
-                    raise RoundOver  # other jobs train them
-                return left
+        shares = plan.by_name if plan is not None and plan.place == place else {}
+        if shares and self.share != NEXT:
             self.trained = place
-            return left & set(plan.shares[self.share])
-        shares = divided(phase.candidates, sorted(left), at_once)
-        if len(shares) > 1:
-            store.save(PLAN, PlanRecord(place, shares))
+            return left & set(shares.get(self.share, ()))
+        if left and (shares or self.share != NEXT):
+            raise RoundOver  # other jobs train them
+        to_share = divided(phase.candidates, sorted(left), at_once)
+        if len(to_share) > 1:
+            store.save(PLAN, PlanRecord(place, to_share))
             raise RoundOver
         return left
 
@@ -43,10 +41,10 @@ class Rounds:
             raise RoundOver
 
 
-def missing(store: Store) -> list[int] | None:
-    """Numbers of the shares of the phase at hand that are not trained; None where no phase is shared out."""
+def missing(store: Store) -> list[str] | None:
+    """Names of the shares of the phase at hand that are not trained; None where no phase is shared out."""
     plan = store.load(PLAN, PlanRecord)
     if plan is None:
         return None
     done = {number for group in store.records(plan.place.key, GroupRecord) for number in group.numbers}
-    return [number for number, share in enumerate(plan.shares) if not done.issuperset(share)]
+    return [name for name, share in plan.by_name.items() if not done.issuperset(share)]

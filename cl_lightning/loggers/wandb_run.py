@@ -20,6 +20,7 @@ from cl_lightning.loggers.csv_file import CSVLogger
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.compare import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
+from cl_lightning.selection.sweep import in_rounds
 from cl_lightning.store.records import StartRecord
 
 UPLOADED = ("results.json", "config.yaml")
@@ -64,7 +65,6 @@ def check_curves(makes: Sequence[partial]) -> None:
 
 def open_wandb(
     folder: Path,
-    run: dict,
     project: Text,
     entity: Text | None,
     mode: Literal["online", "offline"],
@@ -75,7 +75,7 @@ def open_wandb(
     """A W&B run with all that the run's records say already, which hears of what is recorded next. A run that
     is made by many jobs, round after round, is sent when it is finished."""
     what = (folder, Account(project, entity, mode, timeout), tags, checkpoints)
-    return WandbRun(*what) if run["share"] is None else SentAtTheEnd(partial(send_run, *what))
+    return SentAtTheEnd(partial(send_run, *what)) if in_rounds() else WandbRun(*what)
 
 
 def send_run(folder: Path, account: Account, tags: Sequence[str] = (), checkpoints: bool = False) -> bool:

@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cl_lightning.meeting import found
 from cl_lightning.store.whole import write_whole
@@ -23,6 +23,8 @@ from cl_lightning.store.whole import write_whole
 OURS = "hydra_plugins.cl_lightning."
 GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs
 NO_WORDS = ("null", "true", "false", "inf", "nan")  # in any case: Hydra reads them as values
+ON_ONE_MACHINE = (".BasicLauncher", ".JoblibLauncher", ".LocalLauncher", ".Devices")
+LATE = 90.0  # NFS remembers for up to a minute that a name was not there
 JOBS = "jobs"  # in a sweep's folder: where each job says which run it is
 
 
@@ -62,6 +64,24 @@ def is_word(text: str) -> bool:
 def in_a_sweep() -> bool:
     """Whether this is a job of a multirun."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def in_rounds() -> bool:
+    """Whether this is a job of a sweep whose jobs share a task's candidates."""
+    return in_a_sweep() and str(HydraConfig.get().sweeper._target_) == f"{OURS}sweepers.TaskLevel"
+
+
+def late_by() -> float:
+    """Seconds to wait in a job for what other jobs of its sweep wrote; outside of sweeps, none."""
+    if not in_a_sweep():
+        return 0.0
+    hydra: Any = HydraConfig.get()
+    return lateness(OmegaConf.select(hydra, "launcher._target_"))  # which ranks are not told
+
+
+def lateness(launcher: str | None) -> float:
+    """Seconds after which jobs see what others wrote: none, where the launcher's jobs run on one machine."""
+    return 0.0 if str(launcher).endswith(ON_ONE_MACHINE) else LATE
 
 
 def sweeper_that_chooses() -> str | None:

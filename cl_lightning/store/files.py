@@ -19,7 +19,7 @@ import torch
 from pydantic import TypeAdapter
 
 from cl_lightning.errors import Refusal
-from cl_lightning.store.whole import write_whole
+from cl_lightning.store.whole import is_there, write_whole
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Store:
 
     def _content(self, key: str) -> dict[str, Any] | None:
         path = self.folder / f"{key}.json"
-        if not path.is_file():
+        if not is_there(path):
             return None
         content = content_of(path)
         if content is None and not path.is_file():  # another job has just removed it
@@ -137,7 +137,7 @@ class Store:
     def drop(self, key: str) -> None:
         """Remove a record with its tensors, or all those of a folder."""
         shutil.rmtree(self.folder / key, ignore_errors=True)
-        for suffix in (".json", ".pt"):
+        for suffix in (".pt", ".json"):  # tensors alone look as if their record did not show
             (self.folder / f"{key}{suffix}").unlink(missing_ok=True)
 
 

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from cl_lightning.errors import InUse, Refusal
 from cl_lightning.store.files import Store, adapter, content_of
 from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord
+from cl_lightning.store.whole import is_there
 
 T = TypeVar("T")
 AFRESH = "Start afresh with resume=false."
@@ -57,6 +58,13 @@ def locked(folder: Path, wait: float = 0.5) -> Iterator[None]:
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
+
+
+def refuse_beside_jobs(folder: Path) -> None:
+    """Refuse to go on with a run while jobs that have outlived their sweep train shares of it."""
+    for lock in folder.glob("work/*/*/lock"):
+        with locked(lock.parent):
+            pass
 
 
 def is_held(folder: Path) -> bool:
@@ -98,7 +106,7 @@ def discard(folder: Path) -> None:
 def open_store(folder: Path) -> tuple[Store, StartRecord] | None:
     """The records of a run and what it is; None where there are none."""
     path = folder / "run.json"
-    if not path.is_file():
+    if not is_there(path):
         return None
     content = content_of(path)
     if content is None or content["key"] != "run":
@@ -131,18 +139,48 @@ def learned_tasks(store: Store) -> int:
         whole += 1
     while whole and store.saved(task_key(whole - 1)) is None:
         whole -= 1
-        while whole and not (store.folder / f"{task_key(whole - 1)}.pt").is_file():
+        while whole and not is_there(store.folder / f"{task_key(whole - 1)}.pt"):
             whole -= 1
     return whole
 
 
 def go_back_to(store: Store, learned: int) -> None:
-    """Remove all records of work after the first ``learned`` tasks."""
-    tasks = [int(path.stem) for path in (store.folder / "tasks").glob("*.json") if path.stem.isdigit()]
-    rows = [int(path.stem) for path in (store.folder / "rows").glob("*.json") if path.stem.isdigit()]
-    behind = [task_key(i) for i in tasks if i >= learned] + [row_key(i) for i in rows if i > learned]
-    for key in [*behind, *(["validation", "reference", "work"] if behind else [])]:
+    """Remove all records of work after the first ``learned`` tasks, the last ones first: whatever ends this,
+    no record is left behind one that is gone."""
+    rows, tasks = (numbers_in(store.folder / name, "json") for name in ("rows", "tasks"))
+    there = [2 * i for i in rows] + [2 * i + 1 for i in tasks]  # places in the order in which all are written
+    behind = sorted((place for place in there if place > 2 * learned), reverse=True)
+    if not behind:
+        return
+    refuse_gaps(store.folder, there)
+    for key in ("validation", "reference", "work", *map(key_at, behind)):
         store.drop(key)
+
+
+def key_at(place: int) -> str:
+    """The key of the record that is written at this place: a row, a task, the next row and so on."""
+    return (task_key if place % 2 else row_key)(place // 2)
+
+
+def refuse_gaps(folder: Path, there: list[int]) -> None:
+    """Refuse to remove anything where a record does not show, and what was written after it does: a disk that
+    machines share may be late. ``there`` are the places of the records that show."""
+    lacking = [key_at(place) for place in range(max(there)) if place not in there]
+    tasks, learners = numbers_in(folder / "tasks", "json"), numbers_in(folder / "tasks", "pt")
+    newest = max(learners, default=-1)
+    if tasks and newest > tasks[-1] and tasks[-1] not in learners:  # it goes after the next record
+        lacking.append(task_key(newest))
+    if lacking:
+        raise Refusal(
+            f"{folder / lacking[0]}.json does not show, but what was written after it does: it is gone, or "
+            "another machine wrote it and the disk is late. Nothing is removed.\n"
+            "Repeat the command in a minute. If it is gone, put it back or start afresh with resume=false."
+        )
+
+
+def numbers_in(folder: Path, suffix: str) -> list[int]:
+    """The numbers of the files in a folder that have this suffix."""
+    return sorted(int(path.stem) for path in folder.glob(f"*.{suffix}") if path.stem.isdigit())
 
 
 def keep_newest(store: Store, index: int) -> None:

@@ -121,6 +121,11 @@ class PlanRecord:
     place: Place
     shares: list[list[int]]
 
+    @property
+    def by_name(self) -> dict[str, list[int]]:
+        """The shares by the names that jobs are told, which no other phase of the run has."""
+        return {f"{self.place.key}/{share[0]}": share for share in self.shares}
+
 
 @dataclass(frozen=True)
 class PhaseRecord:

@@ -1,11 +1,15 @@
-"""Files that are each there whole or not at all."""
+"""Files that are each there whole or not at all, on disks that may show late what other machines wrote."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -33,3 +37,21 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file is there. A disk that machines share (NFS) may say for a minute that a name which was
+    not there still is not, so the folder's listing is asked, too."""
+    if path.is_file():
+        return True
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return path.name in os.listdir(path.parent)
+    return False
+
+
+def in_time(look: Callable[[], T | None], seconds: float) -> T | None:
+    """What a look finds, which is repeated for so many seconds; None where it finds nothing."""
+    until = monotonic() + seconds
+    while (found := look()) is None and monotonic() < until:
+        sleep(1)
+    return found

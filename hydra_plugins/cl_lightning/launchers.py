@@ -29,8 +29,8 @@ class Devices(Launcher):
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
         from cl_lightning.cli.slots import OnOneDevice, slots, workers
 
-        found = slots(self.devices)
-        self.workers = workers(len(found))
+        found, count = slots(self.devices)
+        self.workers = workers(count)
         job = OnOneDevice(task_function, found)
         self.workers.setup(hydra_context=hydra_context, task_function=job, config=config)
 

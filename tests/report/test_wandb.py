@@ -29,7 +29,7 @@ from wandb.sdk import wandb_setup
 from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
-from cl_lightning.loggers import CSVLogger, wandb_service
+from cl_lightning.loggers import CSVLogger, wandb_run, wandb_service
 from cl_lightning.loggers.wandb_run import WandbRun, open_wandb, send_run, tags_of
 from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
 from cl_lightning.report.panels import PANELS, draw_panels
@@ -785,10 +785,13 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     assert [len(runs_in(run)) for run in runs] == [1, 1, 1]
 
 
-def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
+def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(
+    finished: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(wandb_run, "in_rounds", lambda: True)
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
     for status in ("failed", "failed", "success"):  # two rounds that end before the run does
-        logger = open_wandb(copied, {"share": "next"}, "p", None, "offline", [], 1, False)
+        logger = open_wandb(copied, "p", None, "offline", [], 1, False)
         logger.log_metrics({"train/loss": 1.0}, 5)
         logger.close(status)
     (sent,) = runs_in(copied)
