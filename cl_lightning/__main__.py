@@ -1,17 +1,18 @@
 """``python -m cl_lightning``."""
 
-import sys
+from typing import NoReturn
 
 from cl_lightning import termination
+from cl_lightning.cli.ending import exit_with
 
 
-def main() -> int:
+def main() -> NoReturn:
     """The program, which handles SIGTERM and Ctrl-C before it imports anything that takes long."""
     termination.claim()
     from cl_lightning.cli.command import main as command
 
-    return command()
+    exit_with(command)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

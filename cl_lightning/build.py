@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.checking import check, resolve_target
+from cl_lightning.checking import check, keyword_parameters, resolve_target
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import effective_settings
+from cl_lightning.protocol import running
+from cl_lightning.randomness import seeded
 from cl_lightning.selection.sweep import in_a_sweep
 
 if TYPE_CHECKING:
@@ -26,11 +28,12 @@ def check_targets(cfg: DictConfig) -> None:
     """Refuse what learner, stream, network and logger cannot be given: before a folder is made, and images
     are decoded."""
     from cl_lightning.loggers.base import loggers_of
+    from cl_lightning.loggers.wandb_run import check_curves
 
     learner_of(cfg)
     stream_of(cfg)
     backbone_of(cfg)
-    loggers_of(cfg.logger)
+    check_curves(loggers_of(cfg.logger))
 
 
 def build_stream(cfg: DictConfig) -> Stream:
@@ -76,7 +79,14 @@ def classes_of(source: DictConfig) -> tuple[str, ...] | None:
 
 def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
     """The learner, with the networks that it may build and the grid that it may choose from."""
-    return learner_of(cfg)(build=builder(cfg, stream), head=stream.head)
+    make = learner_of(cfg)
+    with seeded(cfg.seed, "__init__"), running(make, "__init__"):
+        learner = make(build=builder(cfg, stream), head=stream.head)
+    if not hasattr(learner, "of_base"):
+        raise Refusal(
+            f"{type(learner).__name__}.__init__ makes no learner: it must call super().__init__(**base)."
+        )
+    return learner
 
 
 def learner_of(cfg: DictConfig) -> partial:
@@ -92,6 +102,7 @@ def learner_of(cfg: DictConfig) -> partial:
             f"learner._target_={cfg.learner._target_} is not a learner. Derive a class from "
             "cl_lightning.learners.Learner."
         )
+    check_taken(make, "learner", "build", "head", "grid", "seed")
     grid = effective_settings(cfg)["selection"]["grid"]
     check_grid(grid, make.func)
     if "momentum" in grid and cfg.trainer.optimizer == "adam":
@@ -101,7 +112,21 @@ def learner_of(cfg: DictConfig) -> partial:
 
 def backbone_of(cfg: DictConfig) -> partial:
     """The network, waiting for the images' shape and the outputs."""
-    return resolve_target(cfg.backbone, "backbone", "input_shape", "head")
+    make = resolve_target(cfg.backbone, "backbone", "input_shape", "head")
+    check_taken(make, "backbone", "input_shape", "head")
+    return make
+
+
+def check_taken(make: partial, group: str, *provided: str) -> None:
+    """Refuse a class or function that does not take what the program gives it."""
+    parameters, takes_any = keyword_parameters(make.func)
+    left = [name for name in provided if name not in parameters]
+    if left and not takes_any:
+        raise Refusal(
+            f"{group}._target_: {make.func.__name__} takes no {', '.join(left)}, which the program "
+            "gives it.\n"
+            "Write `def __init__(self, ..., **base)` and `super().__init__(**base)`, or take them by name."
+        )
 
 
 def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
@@ -116,10 +141,12 @@ def named_callbacks(cfg: DictConfig) -> list[str]:
 
 def build_callbacks(cfg: DictConfig) -> list:
     """The user's callbacks, and the display of progress."""
+    from cl_lightning.callbacks.base import guarded
     from cl_lightning.callbacks.progress import ProgressDisplay
 
-    own = [
-        resolve_target(callback, f"trainer.callbacks[{i}]")()
-        for i, callback in enumerate(cfg.trainer.callbacks)
-    ]
+    own = []
+    for i, callback in enumerate(cfg.trainer.callbacks):
+        make = resolve_target(callback, f"trainer.callbacks[{i}]")
+        with running(make, "__init__"):
+            own.append(guarded(make()))
     return [*own, *([ProgressDisplay()] if cfg.progress and not in_a_sweep() else [])]

@@ -13,12 +13,15 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
+import yaml
 from annotated_types import GroupedMetadata, Predicate
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from cl_lightning.errors import Refusal, UnknownKey, nearest
+from cl_lightning.errors import Refusal, UnknownKey
+from cl_lightning.likeness import nearest
+from cl_lightning.protocol import place_in
 
 # ---- annotations for keys ----------------------------------------------------------------------------------
 
@@ -69,14 +72,27 @@ def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: s
     try:
         made = instantiate(keys, _partial_=True, _convert_="all")
     except InstantiationException as reason:
-        raise Refusal(
-            f"{path}._target_={keys['_target_']} cannot be imported: "
-            f"{str(reason.__cause__ or reason).splitlines()[0]}\n"
-            "Check its spelling, and run the command where Python finds the module (python -m adds the "
-            "current folder)."
-        ) from reason
+        raise not_imported(keys["_target_"], path, reason) from reason
     check_arguments(made.func, made.keywords, path, provided)
     return made
+
+
+def not_imported(target: str, path: str, reason: BaseException) -> Refusal:
+    """Why a target cannot be imported: it is not there, or its module does not run through."""
+    root = reason
+    while root.__cause__ is not None:
+        root = root.__cause__
+    if isinstance(root, Refusal):
+        return root
+    said = f"{path}._target_={target} cannot be imported"
+    missing = root.name if isinstance(root, ModuleNotFoundError) else None
+    if missing is not None and f"{target}.".startswith(f"{missing}."):
+        return Refusal(
+            f"{said}: there is no {missing}.\nCheck its spelling, and run the command where Python finds the "
+            "module (python -m adds the current folder)."
+        )
+    words = (str(root).strip() or "no message").splitlines()[0]
+    return Refusal("\n".join(filter(None, (f"{said}: {type(root).__name__}: {words}", place_in(root)))))
 
 
 def target_of(_target_: Text, name: FolderName = "", **keys: Any) -> None:
@@ -119,7 +135,7 @@ def check(annotation: Any, value: Any, path: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise Refusal(f"{path}={value} must be a finite number: results could not hold it.")
     if not fits(annotation, value):
-        raise Refusal(f"{path}={as_yaml(value)} must be {words_of(annotation)}.")
+        raise Refusal(f"{path}={quoted(value)} must be {words_of(annotation)}.")
 
 
 def fits(annotation: Any, value: Any) -> bool:
@@ -222,6 +238,18 @@ def words(schema: Mapping[str, Any]) -> str:
     inner = schema.get("items") or schema.get("additionalProperties")
     each = f", each value {words(inner)}" if isinstance(inner, Mapping) else ""
     return f"{TYPES.get(schema.get('type', ''), 'as its annotation says')} {bounds}".strip() + each
+
+
+def quoted(value: Any) -> str:
+    """A value as YAML, in quotes where it is a text that would be read as something else.
+
+    >>> quoted("0.1"), quoted("adam"), quoted(0.1)
+    ('"0.1"', 'adam', '0.1')
+    """
+    with suppress(yaml.YAMLError):
+        if isinstance(value, str) and not isinstance(yaml.safe_load(value), str):
+            return f'"{as_yaml(value)}"'
+    return as_yaml(value)
 
 
 def as_yaml(value: Any, most: int = 200) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
-from collections.abc import Iterable
 
 
 class Refusal(Exception):
@@ -29,20 +27,6 @@ class InUse(Refusal):
 
 class RoundOver(Exception):
     """A job of ``hydra/sweeper=cl_task_level`` has done its part: what comes next is for other jobs."""
-
-
-SHOWN = 30  # names that a message can list
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """
-    >>> nearest("finetun", ["finetune", "joint"]), nearest("x", ["finetune", "joint"])
-    (' Did you mean finetune?', ' Choose one of finetune, joint.')
-    """
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    choices = f" Choose one of {', '.join(known)}." if 0 < len(known) <= SHOWN else ""
-    return f" Did you mean {' or '.join(close)}?" if close else choices
 
 
 DISK = {

@@ -51,6 +51,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     with termination.handled(), joined() as ranks:
         stream = build_stream(cfg)
         folder = run_folder(cfg, stream)
+        ranks.agree({"run": folder.name, **versions(cfg)})
         results = None
         if ranks.is_writer:
             tell_folder(folder)

@@ -17,12 +17,12 @@ from pytorch_lightning.loggers import Logger
 from cl_lightning import termination
 from cl_lightning.at_end import reference, validated
 from cl_lightning.build import build_callbacks, build_learner
-from cl_lightning.data.lease import unsaved
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
 from cl_lightning.engine.boundary import task_record, witnessed
 from cl_lightning.engine.devices import device_of
+from cl_lightning.engine.kept import made
 from cl_lightning.engine.logs import tell
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.rounds import NEXT, Rounds
@@ -31,7 +31,7 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import opened_loggers
 from cl_lightning.opening import tell_start
-from cl_lightning.protocol import Grants, running
+from cl_lightning.protocol import Grants
 from cl_lightning.ranks import Ranks
 from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
@@ -69,7 +69,7 @@ def train(
         torch.cuda.set_device(device)  # whose generator is seeded
     learner = build_learner(cfg, stream).to(device)
     check_run(cfg, stream, settings, learner, grants)
-    constants = unsaved(learner)
+    at_start = made(learner)
     tells = ranks.is_writer and share in (None, NEXT)  # whether it logs, and shows how far it is
     callbacks = build_callbacks(cfg) if tells else []
     store, learned = begin_or_resume(cfg, folder, stream, learner, command, ranks, share)
@@ -77,8 +77,8 @@ def train(
         progress.say(learned, len(stream))
     if tells:
         tell_start(cfg, stream, learner, learned)
-    moments = restore(learner, store, learned)
-    data = StreamDataModule(stream, passes=settings.passes, device=device)
+    moments = restore(learner, store, learned, branches=cfg.run is not None)
+    data = StreamDataModule(stream, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
     rounds = None if share is None else Rounds(share)
     with opened_loggers(cfg.logger if tells else OmegaConf.create({}), folder, cfg) as loggers:
@@ -86,7 +86,7 @@ def train(
         phases = Phases(data, store, settings, loggers, callbacks, probe, ranks, rounds)
         phases.moments, phases.step = moments, steps_until(store, learned)
         loop = Loop(
-            cfg, stream, learner, constants, store, data, phases, evaluator, callbacks, loggers, progress
+            cfg, stream, learner, at_start, store, data, phases, evaluator, callbacks, loggers, progress
         )
         notify(callbacks, "on_stream_start", cfg.stream.get("name", stream.name), len(stream), learned)
         try:
@@ -106,7 +106,7 @@ class Loop:
     cfg: DictConfig
     stream: Stream
     learner: Learner
-    constants: dict[str, Any]  # of the learner: they are in no checkpoint, since a restart makes them again
+    at_start: dict[str, list]  # what the learner's __init__ made, and a restart makes again
     store: Store
     data: StreamDataModule
     phases: Phases
@@ -131,7 +131,7 @@ class Loop:
             notify(self.callbacks, "on_task_start", self.learner, task)
             phases.learn(self.learner, task)
             notify(self.callbacks, "on_task_end", self.learner, task)
-            seen = witnessed(self.learner, task, self.constants)
+            seen = witnessed(self.learner, task, self.at_start)
         with phases.work.costs.timed("checkpoint"):
             content = {"learner": self.learner.state_dict(), "moments": phases.moments}
             saved = store.save_tensors(task_key(index), content)
@@ -180,10 +180,9 @@ class Loop:
 
 
 def notify(callbacks: Sequence[pl.Callback], hook: str, *arguments: Any) -> None:
-    """Call a hook of each callback that has it; they are held to the rules that learners are held to."""
+    """Call a hook of each callback that has it."""
     for callback in callbacks:
-        with running(callback, hook, arguments):
-            getattr(callback, hook, lambda *_: None)(*arguments)
+        getattr(callback, hook, lambda *_: None)(*arguments)
 
 
 def probed(

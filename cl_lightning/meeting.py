@@ -12,6 +12,7 @@ from cl_lightning.errors import Refusal
 
 TO_START = 300.0  # seconds in which all ranks must have come
 ATTEMPT = 2.0  # seconds in which one attempt to meet the others cannot be interrupted
+FIRST_PORT, PORTS = 15_000, 15_000  # of srun's tasks: a port for each step of a job
 STARTER = "CL_LIGHTNING_STARTER"  # the process that has started this one as a rank
 
 
@@ -69,8 +70,9 @@ def meeting_place() -> tuple[str, int]:
         return env["MASTER_ADDR"], int(env["MASTER_PORT"])
     from lightning_fabric.plugins.environments import SLURMEnvironment
 
-    slurm = SLURMEnvironment(auto_requeue=False)
-    return slurm.main_address, slurm.main_port + int(env.get("SLURM_STEP_ID", 0)) % 100
+    nodes = env.get("SLURM_STEP_NODELIST") or env["SLURM_NODELIST"]  # a step may have a part of a job's nodes
+    number = 10 * int(env["SLURM_JOB_ID"]) + int(env.get("SLURM_STEP_ID", 0)) % 10
+    return SLURMEnvironment.resolve_root_node_address(nodes), FIRST_PORT + number % PORTS
 
 
 def refuse_several(what: str) -> None:

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.build import build_learner, build_stream
 from cl_lightning.cli import starter
-from cl_lightning.cli.sentences import from_hydra
+from cl_lightning.cli.sentences import from_hydra, is_list_of_choices
 from cl_lightning.config import compose_config
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import run_folder
@@ -134,7 +134,7 @@ def run(*overrides: str) -> Run:
     try:
         cfg = compose_config(*overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise from_hydra(error) from None
+        raise from_hydra(error, overrides) from None
     starter.run(cfg, list(overrides))
     return Run(run_folder(cfg, build_stream(cfg)))
 
@@ -147,7 +147,7 @@ def refuse_no_run(override: str) -> None:
         parsed = OverridesParser.create().parse_override(override)
     except HydraException:
         raise Refusal(f"{override} cannot be read: arguments are group=choice or key=value.") from None
-    if parsed.is_sweep_override():
+    if parsed.is_sweep_override() or is_list_of_choices(override):
         raise Refusal(
             f"{override} names several values: that is a sweep, and run makes a single run. Call it once for "
             "each, or start the sweep from the command line."

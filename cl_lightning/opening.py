@@ -15,7 +15,8 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import learner_name
 from cl_lightning.learners.base import Learner
-from cl_lightning.loggers.wandb_run import options_in, options_of
+from cl_lightning.loggers.wandb_run import options_in
+from cl_lightning.loggers.wandb_sweep import own_options
 from cl_lightning.report.tables import headline
 from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_job
@@ -26,7 +27,10 @@ def tell_start(cfg: DictConfig, stream: Stream, learner: Learner, learned: int) 
     if cfg.progress and not in_a_sweep():  # which has a line a job
         name, told = cfg.stream.get("name", stream.name), learner.needs.task_id_at_test
         say(headline(learner_name(cfg), name, len(stream), stream.head.mode, told, cfg.seed))
-        if learned:
+        if learned and learned == cfg.from_task:
+            taken = f"tasks 0..{learned - 1}" if learned > 1 else "task 0"
+            say(f"It takes over {taken} of {cfg.run}.")
+        elif learned:
             say(f"It goes on where it was: {learned} of {len(stream)} tasks are learned.")
     if note := taken_out(cfg.selection, cfg.trainer):
         say(note)
@@ -57,10 +61,11 @@ def unlogged(loggers: Any, folder: Path) -> list[str]:
 
 
 def command_to_send(folders: Sequence[Path], options: Mapping[str, Any]) -> str:
-    """What sends runs to W&B, with the options in which they differ from what one of them says itself."""
+    """What sends runs and sweeps to W&B, with the options in which they differ from what one of them says
+    itself."""
     differing = dict(options)
     with suppress(Refusal):  # its configuration is damaged: all are named
-        own = [options_of(folder) for folder in folders]
+        own = [own_options(folder) for folder in folders]
         differing = {key: value for key, value in options.items() if any(each[key] != value for each in own)}
     words = []
     for key, value in differing.items():

@@ -3,10 +3,18 @@ lent to it."""
 
 from __future__ import annotations
 
+import copy
+import inspect
+import linecache
+import os
+import random
+import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from functools import partial
+from types import FunctionType, TracebackType
 from typing import Any
 
 from cl_lightning.errors import Refusal, is_of_memory, is_of_the_disk
@@ -17,20 +25,24 @@ class ProtocolError(Refusal):
 
     def __init__(self, what: str, remedy: str) -> None:
         inside = _running[-1] if _running else None
-        super().__init__(f"{inside.name if inside else 'Code outside of a learner'}: {what}\n{remedy}")
+        told = f"{inside.name}: {what}" if inside else what[0].upper() + what[1:]
+        super().__init__(f"{told}\n{remedy}")
 
 
 class LearnerError(Refusal):
-    """An exception that a learner's own code raised, with the place in its file."""
+    """A mistake in a learner's own code, with the place in its file."""
 
 
 class running:
     """A guard around every call of a learner's code. Test data and closed tasks raise an error when they are
-    read; exceptions carry the learner's name; tensors that were handed over must not have changed. ``once``
-    is what ``Learner.once`` does inside."""
+    read; exceptions carry the names of class and hook; tensors that were handed over must be as they were.
+
+    ``learner`` may also be what makes one; ``function`` is what is called in the hook's place; ``once`` is
+    what ``Learner.once`` does inside.
+    """
 
     names_learner = True
-    __slots__ = ("before", "handed", "learner", "name", "once")
+    __slots__ = ("before", "function", "handed", "hook", "learner", "once", "tensors")
 
     def __init__(
         self,
@@ -38,35 +50,72 @@ class running:
         hook: str,
         handed: Sequence[object] = (),
         once: Callable[..., Any] | None = None,
+        function: Callable[..., Any] | None = None,
     ) -> None:
-        self.learner, self.name, self.handed, self.once = (
-            learner,
-            f"{type(learner).__name__}.{hook}",
-            handed,
-            once,
-        )
+        self.learner, self.hook, self.handed, self.once, self.function = learner, hook, handed, once, function
+
+    @property
+    def cls(self) -> Any:
+        made_by = self.learner
+        while isinstance(made_by, partial):
+            made_by = made_by.func
+        return made_by if isinstance(made_by, type | FunctionType) else type(made_by)
+
+    @property
+    def name(self) -> str:
+        return f"{self.cls.__name__}.{self.hook}"
 
     def __enter__(self) -> None:
         _running.append(self)
-        self.before = versions(self.handed)
+        self.tensors = handed_tensors(self.handed)  # kept, so that no other gets the id of one
+        self.before = versions(self.tensors)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if error is None and versions(self.handed) != self.before:
-                raise ProtocolError(
-                    "a tensor that was handed to it was changed in place; other candidates and later tests "
-                    "use the same.",
-                    "Make a new one: x = batch.x + noise, not batch.x.add_(noise). The first layer of a "
-                    "network must not work in place.",
-                )
-            if (
+            if error is None:
+                self.check()
+            elif (
                 self.names_learner
                 and isinstance(error, Exception)
                 and not (isinstance(error, Refusal) or is_of_the_disk(error) or is_of_memory(error))
             ):
-                raise LearnerError(describe_error(self.name, error)) from error
+                function = getattr(self.cls, self.hook, None) if self.function is None else self.function
+                raise LearnerError(describe_error(self.name, error, function)) from error
         finally:
             _running.pop()
+
+    def check(self) -> None:
+        """Refuse what the code has done without an exception."""
+        if versions(handed_tensors(self.handed)) != self.before:
+            raise ProtocolError(
+                "a tensor that was handed to it was changed in place or replaced; other candidates and later "
+                "tests use the same.",
+                "Make a new one: x = batch.x + noise, or for another hook dataclasses.replace(batch, x=...), "
+                "not batch.x.add_(noise). The first layer of a network must not work in place.",
+            )
+
+
+class running_first(running):
+    """A guard in the first mini-batch of a phase. It also sees draws from generators that are not seeded
+    there: a look at these takes too long for each mini-batch."""
+
+    __slots__ = ("states",)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self.states = unseeded_generators()
+
+    def check(self) -> None:
+        super().check()
+        now = unseeded_generators()
+        drawn = [name for name, state in self.states.items() if now[name] != state]
+        if drawn:
+            raise ProtocolError(
+                f"it drew from the global generator of {' and '.join(drawn)}, which is not seeded for each "
+                "hook: what a candidate draws would depend on its company.",
+                "Draw with torch, which is seeded before each hook (torch.randperm(n)), or from a generator "
+                "of your own: numpy.random.default_rng(self.seed).",
+            )
 
 
 class training(running):
@@ -77,13 +126,50 @@ class training(running):
     names_learner = False
 
 
+def copied(learner: Any) -> Any:
+    """A copy of a learner, to be tested or probed. What cannot be copied is named."""
+    try:
+        return copy.deepcopy(learner)
+    except Exception as error:
+        if is_of_memory(error):
+            raise
+        kept = [f"self.{name}" for name, value in vars(learner).items() if not copies(value)]
+        raise LearnerError(
+            f"{type(learner).__name__} keeps in {', '.join(kept) or 'an attribute'} what cannot be copied: "
+            f"{str(error).splitlines()[0]}\n"
+            "Tests are made with copies of a learner. Keep plain values, and tensors without their graph: "
+            "tensor.detach()."
+        ) from error
+
+
+def copies(value: object) -> bool:
+    try:
+        copy.deepcopy(value)
+    except Exception:
+        return False
+    return True
+
+
 _running: list[running] = []  # the innermost last
 
 
-def versions(handed: Sequence[object]) -> list[int]:
-    """How often each tensor of examples that was handed over was changed in place, as torch counts it."""
-    # Private: torch has no public count of changes in place.
-    return [tensor._version for each in handed for tensor in getattr(each, "handed_tensors", ())]
+def handed_tensors(handed: Sequence[object]) -> list[Any]:
+    """The tensors of examples that were handed over."""
+    return [tensor for each in handed for tensor in getattr(each, "handed_tensors", ())]
+
+
+def versions(tensors: Sequence[Any]) -> list[tuple[int, int]]:
+    """Which tensors these are, and how often each was changed in place, as torch counts it."""
+    return [(id(tensor), tensor._version) for tensor in tensors]  # private: torch has no public count
+
+
+def unseeded_generators() -> dict[str, Any]:
+    """The states of global generators that are seeded between phases, and not for each hook."""
+    states: dict[str, Any] = {"random": random.getstate()}
+    if "numpy" in sys.modules:
+        kind, words, *rest = sys.modules["numpy"].random.get_state()
+        states["numpy.random"] = (kind, words.tobytes(), *rest)
+    return states
 
 
 def once() -> Callable[..., Any] | None:
@@ -91,18 +177,45 @@ def once() -> Callable[..., Any] | None:
     return _running[-1].once if _running else None
 
 
-def describe_error(name: str, error: Exception) -> str:
-    """An exception's words, and the deepest line outside of libraries that it came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
-    place = own[-1] if own else frames[-1]
+def describe_error(name: str, error: Exception, function: Callable[..., Any] | None) -> str:
+    """An exception's words, and the line of the learner's that it came from; where none is its own, the line
+    where the hook is written."""
     words = (str(error).strip() or "no message").splitlines()
-    lines = [
-        f"{name} raised {type(error).__name__}: {words[0]}",
-        *words[1:2],
-        f"at {place.filename}, line {place.lineno}: {place.line}",
-    ]
+    place = place_in(error) or place_of(function)
+    lines = [f"{name} raised {type(error).__name__}: {words[0]}", *words[1:2], *([place] if place else [])]
     return "\n".join([*lines, "What was computed is kept. debug.traceback=true shows all calls."])
+
+
+PACKAGE = os.path.dirname(__file__)
+LIBRARY, MACHINERY, SHIPPED, OWN = range(4)
+
+
+def nearness(filename: str) -> int:
+    """How near a file is to whoever wrote the learner."""
+    if filename.startswith(PACKAGE + os.sep):
+        room = os.path.relpath(filename, PACKAGE).partition(os.sep)[0]
+        return SHIPPED if room in ("learners", "backbones") else MACHINERY
+    library = "site-packages" in filename or filename.startswith((sysconfig.get_path("stdlib"), "<frozen"))
+    return LIBRARY if library else OWN
+
+
+def place_in(error: BaseException) -> str | None:
+    """The deepest line of an author's that an exception came through: of code of their own; else of a learner
+    or network that ships."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if nearness(f.filename) >= SHIPPED]
+    if not frames:
+        return None
+    deepest = max(reversed(frames), key=lambda frame: nearness(frame.filename))
+    return f"at {deepest.filename}, line {deepest.lineno}: {deepest.line}"
+
+
+def place_of(function: Callable[..., Any] | None) -> str | None:
+    """Where a function is written; None where there is no file of it."""
+    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
+    if code is None:
+        return None
+    line = linecache.getline(code.co_filename, code.co_firstlineno).strip()
+    return f"at {code.co_filename}, line {code.co_firstlineno}: {line}"
 
 
 def not_for_learners(split: str, task: int) -> None:

@@ -7,9 +7,11 @@ every device and in every order of execution; another key gives independent ones
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 Key = tuple  # of ints, strings and nested tuples of them: their repr is the key
@@ -25,8 +27,17 @@ def seed_of(*key: object) -> int:
 
 
 def rng(*key: object) -> torch.Generator:
-    """A generator on the CPU. Draw there, then move: the same numbers on every device."""
+    """A generator on the CPU. Draw there, then use ``moved``: the same numbers on every device."""
     return torch.Generator().manual_seed(seed_of(*key))
+
+
+def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """What was drawn, or looked up, on the CPU, on the device that computes with it. A GPU does not wait for
+    it: it is copied, from pinned memory, while earlier work goes on."""
+    if tensor.device == device or device.type == "mps":
+        return tensor.to(device)
+    source = tensor.pin_memory() if device.type == "cuda" else tensor
+    return source.to(device, non_blocking=True)
 
 
 def seed_default_generators(seed: int, device: torch.device) -> None:
@@ -38,12 +49,30 @@ def seed_default_generators(seed: int, device: torch.device) -> None:
         torch.mps.manual_seed(seed)
 
 
+def seed_numpy_and_python(seed: int) -> None:
+    """Seed the default generators of both. It takes longer than to seed torch's."""
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
+
+
+@contextmanager
+def forked() -> Iterator[None]:
+    """Draws inside leave no trace outside in the default generators of torch, NumPy and Python."""
+    own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    with torch.random.fork_rng(devices=own):
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)  # noqa: NPY002
+            random.setstate(of_python)
+
+
 @contextmanager
 def seeded(*key: object) -> Iterator[None]:
-    """Draws from torch's default generators depend on the key alone inside, and leave no trace outside."""
-    own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=own):
-        torch.default_generator.manual_seed(seed_of(*key))
-        if own:
-            torch.cuda.manual_seed(seed_of(*key))
+    """Draws from the default generators depend on the key alone inside, and leave no trace outside."""
+    with forked():
+        seed = seed_of(*key)
+        seed_default_generators(seed, torch.device("cuda" if torch.cuda.is_initialized() else "cpu"))
+        seed_numpy_and_python(seed)
         yield

@@ -11,7 +11,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from threading import Event, Thread
@@ -25,6 +25,8 @@ from cl_lightning.meeting import TO_START, found, met
 PIECE = 4 << 20  # bytes of one message: torch's store takes up to 8 MB
 BEAT = 0.5  # seconds between two signs of life
 SILENT = 30.0  # seconds without one after which a rank counts as dead
+TO_SAVE = 20.0  # seconds for a rank to save and end, where waiting for torch's store cannot be interrupted
+TO_ANSWER = 5.0  # seconds for torch's store to answer at the end
 FIRST = 3.0  # seconds in which rank 0 says why it ends, before others do
 GONE = "The process that holds the ranks together has ended"
 
@@ -47,6 +49,9 @@ class Ranks:
     def gathered(self, value: Any) -> list[Any]:
         """The values of all ranks, in their order, on rank 0; elsewhere nothing."""
         return [value]
+
+    def agree(self, about: Mapping[str, str]) -> None:
+        """Refuse ranks that would make another run, or by another program."""
 
     @contextmanager
     def as_one(self) -> Iterator[None]:
@@ -82,6 +87,15 @@ class SeveralRanks(Ranks):
         self.remove(self.read_by_all)  # who has come this far has read them
         self.read_by_all = []
         return [value, *found]
+
+    def agree(self, about: Mapping[str, str]) -> None:
+        for rank, its in enumerate(self.gathered(dict(about))):
+            other = [f"{key} {its[key]}, not {value}" for key, value in about.items() if its[key] != value]
+            if other:
+                raise Refusal(
+                    f"Rank {rank} has another run or program than rank 0: {'; '.join(other)}.\n"
+                    "Start all ranks with the same settings, seed and program, on machines that are alike."
+                )
 
     def put(self, name: str, value: Any) -> list[str]:
         """Send a message; returns the keys that it takes."""
@@ -149,32 +163,49 @@ class OtherRankEnded(Refusal):
 
 
 class Watch:
-    """Signs of life between ranks, in a thread: where one is dead, failed or was asked to end, all end."""
+    """Signs of life between ranks, in a thread: where one is dead, failed or was asked to end, all end.
+
+    A second thread watches the first: torch waits without end for a store that is there and does not answer.
+    """
 
     def __init__(self, ranks: SeveralRanks) -> None:
         self.ranks, self.store = ranks, ranks.store
         self.over = Event()
-        self.thread = Thread(target=self.run, daemon=True)
+        self.threads = [Thread(target=function, daemon=True) for function in (self.run, self.guard)]
         self.seen = {rank: (b"", monotonic()) for rank in range(ranks.size)}
+        self.beat, self.looked = 0, monotonic()
         self.store.set(f"alive/{ranks.rank}", "0")
 
     def run(self) -> None:
-        beat = 0
         while not self.over.wait(BEAT):
-            beat += 1
             try:
-                self.store.set(f"alive/{self.ranks.rank}", str(beat))
+                self.store.set(f"alive/{self.ranks.rank}", str(self.beat + 1))
                 self.ranks.trouble = self.trouble()
             except RuntimeError:  # torch's errors of the network are of this kind
                 self.ranks.trouble = GONE
+            self.beat += 1
             if self.ranks.trouble is not None and not self.over.is_set():
                 os.kill(os.getpid(), signal.SIGTERM)  # saves what is being trained, and ends
+                return
+
+    def guard(self) -> None:
+        last, rounds = -1, 0  # counted, since a process that was suspended has a clock that went on
+        while not self.over.wait(BEAT):
+            last, rounds = self.beat, rounds + 1 if self.beat == last else 0
+            if rounds * BEAT > SILENT and self.threads[0].is_alive():
+                self.ranks.trouble = GONE
+                os.kill(os.getpid(), signal.SIGTERM)
+                if not self.over.wait(TO_SAVE):
+                    os._exit(2)  # the main thread waits for the store, too, and hears no signal
                 return
 
     def trouble(self) -> str | None:
         """Why this rank cannot go on."""
         if self.store.check(["ended"]):
             return self.store.get("ended").decode()
+        before, self.looked = self.looked, monotonic()
+        if self.looked - before > SILENT / 2:  # this process was suspended, and has not seen the others
+            self.seen = {rank: (last, self.looked) for rank, (last, _) in self.seen.items()}
         for rank, (last, since) in self.seen.items():
             key = f"alive/{rank}"
             now = self.store.get(key) if self.store.check([key]) else b""
@@ -192,7 +223,9 @@ class Watch:
         """Leave in peace, or tell the others why they must end. Rank 0 goes first where all have the same
         reason, since what it says is recorded; and last in peace, since the others may need its store."""
         self.over.set()
-        self.thread.join()
+        self.threads[0].join(TO_ANSWER)
+        if self.threads[0].is_alive():  # it waits for a store that does not answer
+            return
         with suppress(RuntimeError):
             if reason is None:
                 self.store.set(f"alive/{self.ranks.rank}", "left")
@@ -200,7 +233,7 @@ class Watch:
                     termination.exit_if_requested()
                     sleep(0.02)
                 return
-            until = monotonic() + (0 if self.ranks.is_writer else FIRST)
+            until = monotonic() + (0 if self.ranks.is_writer or not reason else FIRST)
             while not self.store.check(["ended"]) and monotonic() < until:
                 sleep(0.05)
             if not self.store.check(["ended"]):
@@ -227,7 +260,8 @@ def joined() -> Iterator[Ranks]:
         return
     ranks = SeveralRanks(*where, connected(*where[:2]))
     watch, reason = Watch(ranks), None
-    watch.thread.start()
+    for thread in watch.threads:
+        thread.start()
     _current = ranks
     try:
         with quiet(not ranks.is_writer), ranks.as_one():
@@ -256,7 +290,8 @@ def connected(rank: int, size: int) -> Any:
     if not _store:
         _store.append(met(rank, size))
     start = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)  # torchrun keeps its store over starts
-    return dist.PrefixStore(f"start{start}/run{next(_runs)}", _store[0])
+    step = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]  # ports may be the same
+    return dist.PrefixStore(f"{'.'.join(step)}/start{start}/run{next(_runs)}", _store[0])
 
 
 @contextmanager

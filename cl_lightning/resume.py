@@ -21,7 +21,7 @@ from cl_lightning.protocol import Grants
 from cl_lightning.ranks import Ranks
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import Results
-from cl_lightning.selection.sweep import late_by, sweeper_that_chooses
+from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_chooses
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
     branch,
@@ -202,6 +202,7 @@ def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Seq
         stream=stream_record(stream, cfg.stream.get("name", stream.name)),
         passes=cfg.trainer.max_epochs if cfg.trainer.single_pass else None,
         callbacks=named_callbacks(cfg),
+        of_a_sweep=in_a_sweep(),
     )
 
 
@@ -239,18 +240,24 @@ def of_a_search(cfg: DictConfig, folder: Path, results: Results) -> Results:
     return results if results["chosen"] else mark_chosen(folder, ChosenRecord(**chosen))
 
 
-def restore(learner: Learner, store: Store, learned: int) -> dict[str, Any]:
-    """Load the learner as it was after so many tasks; returns the optimizer's moments there."""
+def restore(learner: Learner, store: Store, learned: int, branches: bool = False) -> dict[str, Any]:
+    """Load the learner as it was after so many tasks, in another run if this one ``branches``; returns the
+    optimizer's moments there."""
     if learned == 0:
         return {}
     state, device = store.tensors(task_key(learned - 1)), learner.device
     try:
         learner.load_state_dict(state["learner"])
     except RuntimeError as reason:
+        remedy = (
+            "A branch needs the outputs, the backbone and the learner of the run that it begins with."
+            if branches
+            else f"{type(learner).__name__}.__init__ must make what it made then. Start afresh with "
+            "resume=false."
+        )
         raise Refusal(
             f"The learner after task {learned - 1} does not fit this run's network: "
-            f"{str(reason).splitlines()[-1].strip()}\n"
-            "A branch needs the outputs, the backbone and the learner of the run that it begins with."
+            f"{str(reason).splitlines()[-1].strip()}\n{remedy}"
         ) from reason
     learner.to(device)  # its memory, and modules that were made again
     return state["moments"]

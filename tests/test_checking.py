@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,6 +247,31 @@ def test_what_learners_and_streams_refuse_in_words(target: Any, name: str, value
 
 
 # ---- where it happens --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "words"),
+    [
+        (
+            "from cl_lightning.learners import EWC, ER\nclass Two(EWC, ER): pass",
+            "{}.Two",
+            r"^Two joins EWC and ER, which both override on_task_end",
+        ),
+        ("class X\n    pass", "{}.X", r"cannot be imported: SyntaxError: expected ':' \(.*line 1\)$"),
+        ("import no_such_package", "{}.X", r"ModuleNotFoundError: .*no_such_package'\nat .*, line 1: import"),
+        ("x = 1 // 0", "{}.X", r"ZeroDivisionError: .*\nat .*, line 1: x = 1 // 0$"),
+        ("", "{}.Nope", r"there is no \w+\.Nope\.\nCheck its spelling"),
+        ("", "no_{}.X", r"there is no no_\w+\.\nCheck its spelling"),
+    ],
+)
+def test_a_target_that_cannot_be_imported_says_why(
+    text: str, target: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"own_{zlib.crc32(text.encode())}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Refusal, match=words):
+        resolve_target({"_target_": target.format(name)}, "learner")
 
 
 def test_a_target_is_checked_when_it_is_imported_and_called_later() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -278,3 +279,47 @@ def test_multirun_may_stand_anywhere(tmp_path: Path) -> None:
         *SMALL, f"outputs={tmp_path}", "--multirun", "seed=0,1", "selection=none", "stream.tasks=1"
     )
     assert "2 of 2 (seed=1) done" in done.stderr
+
+
+PRINTS = [
+    "cl_lightning --help",
+    pytest.param("cl_lightning.report --schema", marks=pytest.mark.all),
+    pytest.param("cl_lightning.data list", marks=pytest.mark.all),
+]
+
+
+def written_to(output: int, line: str) -> tuple[int, str]:
+    """The exit code of a command, and what it says on standard error."""
+    module, *arguments = line.split()
+    words = [sys.executable, "-m", module, *arguments]
+    ended = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize("line", PRINTS)
+def test_a_program_whose_output_nobody_reads_says_nothing_of_it(line: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert written_to(writer, line) == (0, "")
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("line", PRINTS)
+def test_output_that_cannot_be_written_is_a_sentence(line: str) -> None:
+    with open("/dev/full", "w") as full:
+        code, said = written_to(full.fileno(), line)
+    assert code == 2
+    assert said.startswith("A file cannot be written: the disk is full.")
+
+
+@pytest.mark.all
+def test_a_run_whose_output_nobody_reads_goes_on_to_its_end(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    code, _ = written_to(writer, f"cl_lightning {' '.join(SMALL)} outputs={tmp_path}")
+    os.close(writer)
+    assert code == 0
+    assert list(tmp_path.glob("*/*/*/results.json"))

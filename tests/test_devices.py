@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -30,6 +32,7 @@ from cl_lightning.store.records import InsideRecord
 from cl_lightning.store.status import status_of
 from tests import commands, toys
 from tests.commands import SMALL, but_what_may_differ, configure, process, run
+from tests.dying import in_a_child
 from tests.ranks import on_ranks, started
 
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
@@ -52,7 +55,7 @@ CASES = {
         2, (*SEQUENCE, "trainer.patience=8", "trainer.batch_size=10", "trainer.max_epochs=6"),
     ),
     "more ranks than candidates": (
-        3, ("stream.tasks=2", "selection.grid.lr=[0.01,0.001]", "~selection.grid.weight_decay"),
+        4, ("stream.tasks=2", "selection.grid.lr=[0.01,0.001]", "~selection.grid.weight_decay"),
     ),
     "MNTDP, in shares on each rank": (2, ("learner=mntdp_d", *SEQUENCE, "trainer.candidates_at_once=3")),
     "GEM, which has one candidate": (2, ("learner=gem", "selection=none", "stream.tasks=3")),
@@ -451,3 +454,86 @@ def test_the_process_that_starts_ranks_imports_neither_lightning_nor_the_learner
     words = [*SMALL, *DEVICES, f"outputs={tmp_path}"]
     ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
     assert ended.stdout.strip() == "['torch']", ended.stderr
+
+
+def test_ranks_of_different_runs_do_not_mix(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    with started(2, lambda rank: commanded(rank, f"seed={rank}", f"outputs={tmp_path}")) as processes:
+        for each in processes:
+            each.join(60)
+        assert [each.exitcode for each in processes] == [2, 2]
+    said = capfd.readouterr().err
+    assert re.search(r"Rank 1 has another run or program than rank 0: run \w+-s1, not \w+-s0", said)
+    assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"SLURM_NODELIST": "gpu[07-12]", "SLURM_JOB_ID": "770123"}, ("gpu07", 15_000 + 7_701_230 % 15_000)),
+        (
+            {"SLURM_NODELIST": "a,b", "SLURM_STEP_NODELIST": "b", "SLURM_JOB_ID": "5", "SLURM_STEP_ID": "3"},
+            ("b", 15_053),
+        ),
+        ({"SLURM_NODELIST": "a", "SLURM_JOB_ID": "5", "MASTER_ADDR": "m", "MASTER_PORT": "9"}, ("m", 9)),
+    ],
+)  # fmt: skip
+def test_sruns_tasks_meet_on_the_first_node_of_their_step(variables: dict, expected, monkeypatch) -> None:
+    for name in ("MASTER_ADDR", "MASTER_PORT", *(n for n in os.environ if n.startswith("SLURM_"))):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "python", **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert meeting.meeting_place() == expected
+    assert "MASTER_ADDR" not in os.environ or "MASTER_ADDR" in variables
+
+
+def test_inside_slurm_lightning_finds_no_checkpoint_to_go_on_from(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "hpc_ckpt_1.ckpt").write_bytes(b"somebody else's")
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"SLURM_NTASKS": "1", "SLURM_JOB_NAME": "train", "SLURM_JOB_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+    assert run(tmp_path / "out", *SEQUENCE)["metrics"]["average_accuracy"] > 0
+
+
+class SilentStore:
+    """Takes the first word, and then neither takes nor answers anything."""
+
+    def __init__(self) -> None:
+        self.set = lambda *_: setattr(self, "set", self.check)
+
+    def check(self, *_) -> bool:
+        threading.Event().wait()
+        return False
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_rank_ends_where_the_store_is_there_and_does_not_answer(hears: bool, monkeypatch) -> None:
+    for name, seconds in {"BEAT": 0.05, "SILENT": 0.3, "TO_SAVE": 0.3, "TO_ANSWER": 0.3}.items():
+        monkeypatch.setattr(ranks_module, name, seconds)
+
+    def rank() -> None:
+        watch = ranks_module.Watch(ranks_module.SeveralRanks(1, 2, 1, SilentStore()))
+        signal.signal(signal.SIGTERM, (lambda *_: sys.exit(143)) if hears else signal.SIG_IGN)
+        for thread in watch.threads:
+            thread.start()
+        try:
+            time.sleep(30)
+        finally:
+            watch.end("")
+
+    assert in_a_child(rank) == (143 if hears else 2)
+
+
+@pytest.mark.parametrize(
+    ("codes", "by_themselves", "expected"),
+    [
+        ([-15, 143], [1], "143"),  # rank 1 was asked to end; rank 0, later, by the starter
+        ([143, -9], [1], "Rank 1 of 2 was ended by SIGKILL"),
+        ([143, 7], [1], "Rank 1 of 2 ended with code 7"),
+    ],
+)
+def test_the_rank_that_ended_by_itself_says_why_all_have_ended(
+    codes: list[int], by_themselves: list[int], expected: str, tmp_path: Path
+) -> None:
+    ended = [SimpleNamespace(returncode=code) for code in codes]
+    with pytest.raises((Refusal, SystemExit), match=expected):
+        starter.outcome(tmp_path, ended, by_themselves)

@@ -52,6 +52,9 @@ ON_THE_PAGE = ("learner=anchored", "learner=l2_anchor")  # choices that the read
 NAMES = {
     yaml.safe_load(path.read_text()).get("name") for path in (Path(conf_dir()) / "experiment").glob("*.yaml")
 } | {"quickstart"}
+GIVEN = {  # names that the pages' own commands give
+    word.removeprefix("name=") for command in ALL for word in command.words if word.startswith("name=")
+}
 
 
 def of(*words: str) -> list[Command]:
@@ -200,16 +203,22 @@ def test_a_command_with_a_name_or_value_that_is_not_there_does_not_compose(argum
         compose_and_check(arguments)
 
 
+@every([c for c in of("python", "-m", "cl_lightning") if re.search(r"logger|log_every", str(c))])
+def test_a_command_that_logs_makes_a_run_of_its_own_and_finds_none_that_is_finished(command: Command) -> None:
+    assert any(word.startswith("name=") for word in command.words)
+
+
 @every(of("python", "-m", "cl_lightning.report"))
 def test_a_report_of_the_pages_has_options_and_folders_that_there_are(
-    command: Command, tmp_path: Path, monkeypatch
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert report(list(command.words[3:])) == (0 if "status" in command.words else 2), (
-        "no run is there"
-    )  # an unknown option would end the program
     words = command.words[4:] if command.words[3] in ("status", "wandb", "panels") else command.words[3:]
-    assert all(Path(word).name in {*NAMES, "outputs"} for word in words if not word.startswith("-"))
+    for word in words:
+        (tmp_path / word).mkdir(parents=True, exist_ok=True)
+    assert report(list(command.words[3:])) == (0 if "status" in command.words else 2)
+    assert re.search("No (finished )?run", "".join(capsys.readouterr())), "another mistake"
+    assert all(Path(word).name in {*NAMES, *GIVEN, "outputs"} for word in words if not word.startswith("-"))
 
 
 @every(of("python", "-m", "cl_lightning.data"))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.commands import but_what_may_differ, run
+from tests.engine import test_on_meta
 
 pytestmark = [
     pytest.mark.all,
@@ -42,6 +45,22 @@ def test_a_killed_run_ends_as_one_that_was_not(name: str, tmp_path: Path) -> Non
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
     assert but_what_may_differ(run(tmp_path / "cut", *options)) == whole
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """CUDA refuses what would have the CPU wait for it."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", sorted(test_on_meta.LEARNERS.keys() - test_on_meta.READS))
+def test_no_step_waits_for_the_gpu(name: str) -> None:
+    learner = test_on_meta.after_one_task(name)
+    test_on_meta.one_step_on(learner, torch.device("cuda", 0), no_waiting())
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import copy
+import random
+import re
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+import torch.nn as nn
 
+from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
+from cl_lightning.learners.parts.built import Built
 from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys
 from tests.commands import run
@@ -77,12 +84,25 @@ class WritesToTestImagesOfATask(WritesToTestImages):
     needs = Needs(task_id_at_test=True)
 
 
+class WritesPastTorch(Finetune):
+    def forward(self, x, task):
+        return super().forward(x.data.neg_(), task)
+
+
+class WritesByNumpy(Finetune):
+    def forward(self, x, task):
+        np.negative(x.numpy(), out=x.numpy())
+        return super().forward(x, task)
+
+
 class Inverts(Finetune):
     def forward(self, x, task):
         return super().forward(-x, task)
 
 
-@pytest.mark.parametrize("cls", [WritesToTestImages, WritesToTestImagesOfATask])
+@pytest.mark.parametrize(
+    "cls", [WritesToTestImages, WritesToTestImagesOfATask, WritesPastTorch, WritesByNumpy]
+)
 def test_test_images_written_in_place_are_a_copy(cls: type[Finetune]) -> None:
     """Inverted again in each row, they would be others from row to row."""
     assert learn(make(cls), toys.stream()).matrix == learn(make(Inverts), toys.stream()).matrix
@@ -95,10 +115,16 @@ class LearnsInForward(Finetune):
         return super().forward(x, task)
 
 
-def test_what_testing_does_to_a_learner_is_thrown_away() -> None:
-    assert torch.equal(
-        learn(make(LearnsInForward), toys.stream()).weights, learn(make(Finetune), toys.stream()).weights
-    )
+class LearnsInPredicts(Finetune):
+    def predicts(self, task):
+        with torch.no_grad():
+            self.network.head.bias[task].add_(5.0)
+        return True
+
+
+@pytest.mark.parametrize("cls", [LearnsInForward, LearnsInPredicts])
+def test_what_testing_does_to_a_learner_is_thrown_away(cls: type[Finetune]) -> None:
+    assert torch.equal(learn(make(cls), toys.stream()).weights, learn(make(Finetune), toys.stream()).weights)
 
 
 # ---- candidates --------------------------------------------------------------------------------------------
@@ -125,7 +151,7 @@ class SharesALayer(Finetune):
 @pytest.mark.parametrize(
     ("cls", "words"),
     [
-        (ProposesItself, r"a network of its own as the candidate default"),
+        (ProposesItself, r"its own self\.network, or a part of it, as the candidate default"),
         (ProposesOneTwice, r"lr=0.1 and lr=0.2 .* share the tensor trunk"),
         (SharesALayer, r"one and other .* share the tensor head.bias"),
     ],
@@ -196,18 +222,142 @@ class KeepsInAList(Finetune):
 def test_a_tensor_that_no_checkpoint_holds_is_named_at_the_boundary(
     cls: type[Finetune], name: str, tmp_path
 ) -> None:
-    with pytest.raises(ProtocolError, match=rf"{cls.__name__} keeps a tensor in {name}.*\n.*self\.memory"):
+    with pytest.raises(
+        ProtocolError, match=rf"{cls.__name__} keeps {name} .*no checkpoint.*\n.*self\.memory"
+    ):
         run(tmp_path, f"learner._target_=tests.test_honest_mistakes.{cls.__name__}", "selection=none")
+
+
+class Counts(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.seen = 0
+
+    def on_task_end(self, task):
+        self.seen += 1
+
+
+class KeepsInItsClass(Finetune):
+    kept: list = []
+
+    def on_task_end(self, task):
+        self.kept.append(task.name)
+
+
+class KeepsTheOpenTask(Finetune):
+    def on_task_start(self, task):
+        self.task = task
+
+
+class ChangesAConstant(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.weights_of_classes, self.array = torch.ones(4), np.ones(4)
+
+    def on_task_end(self, task):
+        self.weights_of_classes[0] = 2.0
+
+
+class ChangesAnArray(ChangesAConstant):
+    def on_task_end(self, task):
+        self.array[0] = 2.0
+
+
+class DrawsFromItsOwn(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.generators = {
+            "torch": torch.Generator(),
+            "python": random.Random(0),
+            "numpy": np.random.default_rng(0),
+        }
+
+    def on_task_end(self, task):
+        torch.rand(1, generator=self.generators["torch"])
+        self.generators["python"].random()
+        self.generators["numpy"].random()
+
+
+class HasATeacher(Finetune):
+    def on_task_end(self, task):
+        self.teacher = copy.deepcopy(self.network.head)
+
+
+class BuffersLate(Finetune):
+    def on_task_end(self, task):
+        self.register_buffer("mean", torch.zeros(1))
+
+
+class GrowsAList(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.heads = nn.ModuleList()
+
+    def on_task_end(self, task):
+        self.heads.append(nn.Linear(2, 2))
+
+
+class MakesABuiltLate(Finetune):
+    def on_task_end(self, task):
+        self.heads = Built(lambda: nn.Linear(2, 2))
+
+
+class WidensItsHead(Finetune):
+    def on_task_end(self, task):
+        self.network.head = nn.Linear(16, 9)
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [
+        (Counts, "self.seen"),
+        (KeepsInItsClass, "self.kept[0]"),
+        (KeepsTheOpenTask, "self.task"),
+        (ChangesAConstant, "self.weights_of_classes"),
+        (ChangesAnArray, "self.array"),
+        (
+            DrawsFromItsOwn,
+            "self.generators['numpy'], self.generators['python'], self.generators['torch']",
+        ),
+        (HasATeacher, "self.teacher.bias, self.teacher.weight"),
+        (BuffersLate, "self.mean"),
+        (GrowsAList, "self.heads.0.bias, self.heads.0.weight"),
+        (MakesABuiltLate, "self.heads._extra_state"),
+        (WidensItsHead, "self.network.head.bias, self.network.head.weight"),
+    ],
+)
+def test_what_a_restart_would_not_find_is_named_at_the_boundary(cls: type[Finetune], names: str) -> None:
+    told = (
+        rf"{cls.__name__} keeps {re.escape(names)} from .*__init__.*\n.*self\.memory.*Built.*\n.*on_task_end"
+    )
+    with pytest.raises(ProtocolError, match=told):
+        learn(make(cls), toys.stream(), fresh=lambda: make(cls))
 
 
 class HasAConstant(Finetune):
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
-        self.weights_of_classes = torch.ones(10)
+        self.weights_of_classes, self.empty, self.best = torch.ones(10), torch.empty(0), float("nan")
+        self.teacher, self.heads = copy.deepcopy(self.network), Built(lambda: nn.Linear(2, 2))
 
 
-def test_constants_that_are_made_again_may_be_attributes(tmp_path) -> None:
-    run(tmp_path, "learner._target_=tests.test_honest_mistakes.HasAConstant", "selection=none")
+class Keeps(HasAConstant):
+    """All that may change over the tasks."""
+
+    def on_task_start(self, task):
+        self.current = task
+
+    def on_task_end(self, task):
+        self.current, self.empty = None, torch.empty(0)
+        self.teacher = copy.deepcopy(self.network)
+        self.heads.add(nn.Linear(2, 2))
+        self.memory[task.index] = [self.network.head.bias.detach().clone(), task.name]
+        self.notes = {"name": task.name}
+
+
+@pytest.mark.parametrize("cls", [HasAConstant, Keeps])
+def test_what_init_makes_and_what_a_checkpoint_stores_may_be_kept(cls: type[Finetune]) -> None:
+    learn(make(cls), toys.stream(), fresh=lambda: make(cls))
 
 
 class KeepsAView(Finetune):
@@ -218,17 +368,50 @@ class KeepsAView(Finetune):
 class KeepsAClosure(Finetune):
     def on_task_end(self, task):
         x = task.train.x
-        self.penalty = lambda: x.sum()
+        self.old = lambda: x.sum()
 
 
-@pytest.mark.parametrize(("cls", "name"), [(KeepsAView, "old"), (KeepsAClosure, "penalty")])
-def test_a_leak_is_named_in_arrays_and_closures_too(cls: type[Finetune], name: str) -> None:
-    with pytest.raises(ProtocolError, match=rf"but self\.{name} still holds a tensor.*\n.*clone"):
+class KeepsADefault(Finetune):
+    def on_task_end(self, task):
+        self.old = lambda x=task.train.x: x.sum()
+
+
+class KeepsAPartial(Finetune):
+    def on_task_end(self, task):
+        self.old = partial(torch.add, task.train.x)
+
+
+class KeepsAMethod(Finetune):
+    def on_task_end(self, task):
+        self.old = task.train.x.sum
+
+
+class KeepsAnIterator(Finetune):
+    def on_task_end(self, task):
+        self.old = iter(task.train.x)
+
+
+class Slots:
+    __slots__ = ("x",)
+
+
+class KeepsInSlots(Finetune):
+    def on_task_end(self, task):
+        self.old = Slots()
+        self.old.x = task.train.x[:2]
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [KeepsAView, KeepsAClosure, KeepsADefault, KeepsAPartial, KeepsAMethod, KeepsAnIterator, KeepsInSlots],
+)
+def test_a_leak_is_named_wherever_it_is(cls: type[Finetune]) -> None:
+    leak = rf"^The data .* closed, but self\.old.* of {cls.__name__} still holds a tensor.*\n.*clone"
+    with pytest.raises(ProtocolError, match=leak):
         learn(make(cls), toys.stream(tasks=1))
 
 
 # ---- errors ------------------------------------------------------------------------------------------------
-# ----------------
 
 
 class Fails(Finetune):
@@ -269,7 +452,73 @@ def test_final_hooks_are_not_overridden_through_a_mixin_either() -> None:
         type("Mixed", (Mixin, Finetune), {})
 
 
-class Counts:
+@pytest.mark.parametrize(
+    "hook", ["on_after_backward", "optimizer_step", "validation_step", "test_dataloader"]
+)
+def test_hooks_of_lightning_that_never_run_are_refused(hook: str) -> None:
+    with pytest.raises(Refusal, match=f"Mine overrides {hook}.*\n.*after_backward"):
+        type("Mine", (Finetune,), {hook: lambda self, *_: None})
+
+
+@pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start", "on_train_batch_end"])
+def test_hooks_of_lightning_that_run_may_be_overridden(hook: str) -> None:
+    ran = []
+    learn(make(type("Mine", (Finetune,), {hook: lambda self, *_: ran.append(hook)})), toys.stream(tasks=1))
+    assert ran
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("after_backwards", "after_backward"), ("on_task_ended", "on_task_end"), ("candidate", "candidates")],
+)
+def test_a_misspelt_hook_is_refused(name: str, meant: str) -> None:
+    with pytest.raises(Refusal, match=rf"Mine\.{name} would never run.*Did you mean {meant}\?"):
+        type("Mine", (Finetune,), {name: lambda self, *_: None})
+
+
+def test_a_misspelt_hook_of_a_callback_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"Mine\.on_task_ended would never run.* Did you mean on_task_end"):
+        type("Mine", (StreamCallback,), {"on_task_ended": lambda self: None})
+
+
+class CallsItsOwn(Finetune):
+    def losses(self, c, batch):
+        return super().loss(c, batch)
+
+    def loss(self, c, batch):
+        return sum(self.losses(c, batch) for _ in range(1))
+
+
+def test_methods_that_a_class_calls_itself_may_have_names_near_to_hooks() -> None:
+    type("Derived", (CallsItsOwn,), {"losses": CallsItsOwn.losses, "_adopts": CallsItsOwn.losses})
+
+
+class HasAHead(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.head = nn.Linear(2, 2)
+
+
+class HasAListForMemory(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.memory = []
+
+
+@pytest.mark.parametrize(("cls", "name"), [(HasAHead, "head"), (HasAListForMemory, "memory")])
+def test_attributes_of_the_base_keep_their_type(cls: type[Finetune], name: str) -> None:
+    with pytest.raises(
+        Refusal, match=rf"{cls.__name__} sets self\.{name} to a (Linear|list)\..*\n.*another name"
+    ):
+        make(cls)
+
+
+def test_a_text_for_the_keys_of_a_grid_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"Mine\.grid_keys='strength' .* tuple .*\('strength',\)"):
+        type("Mine", (Finetune,), {"grid_keys": ("strength")})
+
+
+class Prints:
     """A mixin that is no learner: it has hooks of its own, and calls the learner's."""
 
     def extend(self, batch):
@@ -315,8 +564,8 @@ def test_two_learners_in_one_are_refused_with_the_hook_that_would_be_left_out(on
         ((LossOfOwnLoss, EWC), {}),
         ((LossOfOwnLoss, OwnLoss), {}),  # one is the other's subclass
         ((InheritsTheLoss, LossOfOwnLoss), {}),  # Python runs that of the subclass, which calls the other
-        ((Counts, EWC), {}),  # a mixin that is no learner
-        ((ER, Counts), {}),
+        ((Prints, EWC), {}),  # a mixin that is no learner
+        ((ER, Prints), {}),
     ],
 )
 def test_learners_that_lose_no_hook_may_be_joined(bases, own: dict) -> None:
@@ -324,7 +573,16 @@ def test_learners_that_lose_no_hook_may_be_joined(bases, own: dict) -> None:
     assert issubclass(type("Derived", (joined,), {}), joined)
 
 
-@pytest.mark.parametrize("override", ["trainer.threads=100000", "+trainer.lightning.strategy=ddp"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "trainer.threads=100000",
+        "+trainer.lightning.strategy=ddp",
+        "+trainer.lightning.benchmark=abc",
+        "+trainer.lightning.deterministic=5",
+        "+trainer.lightning.profiler=nope",
+    ],
+)
 def test_settings_that_would_crash_or_riddle_are_refused(override: str, tmp_path) -> None:
     with pytest.raises(Refusal, match=override.split("=")[0].strip("+")):
         run(tmp_path, override)

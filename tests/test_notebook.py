@@ -60,7 +60,8 @@ def test_an_unfinished_run_is_loaded_as_far_as_it_is(tmp_path: Path) -> None:
     ("argument", "says"),
     [
         ("learner=nix", "learner=nix is not there"),
-        ("lr=0.1", "lr is not a key here. Did you mean trainer.lr?"),
+        ("learner=[gem,ewc]", "names several values: that is a sweep, and run makes a single run"),
+        ("lr=0.1", "lr is not a key here. Did you mean trainer.lr=0.1?"),
         ("seed=0,1", "names several values: that is a sweep, and run makes a single run"),
         ("-m", "-m is for the command line"),
         ("--config-dir=x", "--config-dir=x is for the command line"),

@@ -50,6 +50,16 @@ def test_a_run_that_goes_on_says_where(capsys: pytest.CaptureFixture) -> None:
     assert started(capsys, learned=3)[1:] == ["It goes on where it was: 3 of 5 tasks are learned."]
 
 
+def test_a_branch_says_what_it_takes_over_until_it_has_learned_a_task_of_its_own(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    for tasks, taken in ((1, "task 0"), (3, "tasks 0..2")):
+        first = started(capsys, "run=outputs/a", f"from_task={tasks}", learned=tasks)
+        later = started(capsys, "run=outputs/a", f"from_task={tasks}", learned=4)
+        assert first[1:] == [f"It takes over {taken} of outputs/a."]
+        assert later[1:] == ["It goes on where it was: 4 of 5 tasks are learned."]
+
+
 def shown(capsys: pytest.CaptureFixture, folder: Path, logger: dict) -> list[str]:
     cfg = configure()
     cfg.logger = logger

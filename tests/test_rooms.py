@@ -13,7 +13,7 @@ PACKAGE = Path(cl_lightning.__file__).parent
 # From the bottom to the top; of one line, each knows the others. A file counts as a room where it is named by
 # itself.
 ORDER = [
-    ["errors", "termination", "ranks", "meeting", "randomness", "metrics", "conf_dir"],
+    ["errors", "likeness", "termination", "ranks", "meeting", "randomness", "metrics", "conf_dir"],
     ["checking", "protocol"],
     ["store"],
     ["data"],

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.table import Table
 
 from cl_lightning.callbacks.progress import ProgressDisplay
 from cl_lightning.cli import help as help_page
@@ -17,7 +18,7 @@ from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.report import print_groups, print_status
 from cl_lightning.report.compare import Code, Group
 from cl_lightning.report.results import metrics_of
-from cl_lightning.report.tables import show
+from cl_lightning.report.tables import parts_of, show
 from cl_lightning.selection.stream_level import Choice, Scored
 from cl_lightning.store.status import Status, write_status
 from tests.golden import WIDTHS, assert_golden, new_console, printed
@@ -114,6 +115,19 @@ def test_the_end_of_a_run(name: str, run: dict[str, Any], width: int) -> None:
     folder = Path("outputs/quickstart/mntdp_d/0123456789ab-s3")
     show(run, folder, note="it was made with torch 2.6 (now 2.7).", console=console)
     assert_golden(printed(console), name, width)
+
+
+@pytest.mark.parametrize("width", [34, 40, 59])
+def test_nothing_of_a_run_is_cut_on_a_narrow_terminal(width: int) -> None:
+    made = [part for part in parts_of(MODULAR, width) if isinstance(part, Table)]
+    columns = [column for table in made for column in table.columns]
+    shown = ["".join(str(cell).split()) for column in columns for cell in column.cells]
+    said = [finding[key] for finding in MODULAR["card"] for key in ("evidence", "verdict")]
+    for text in (*said, *(name.replace("_", " ") for name in MODULAR["metrics"])):
+        assert "".join(text.split()) in shown
+    for table in made:
+        assert all(column.width for column in table.columns)
+        assert sum((column.width or 0) + 3 for column in table.columns) + 1 <= width
 
 
 # ---- runs side by side -------------------------------------------------------------------------------------

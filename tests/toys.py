@@ -19,12 +19,12 @@ import yaml
 
 from cl_lightning.backbones import MLP
 from cl_lightning.conf_dir import conf_dir
-from cl_lightning.data.lease import check_saved, unsaved
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import permuted, split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import HeadMode, Split
+from cl_lightning.engine.kept import check_kept, made
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.evaluation.evaluator import Evaluator
@@ -123,17 +123,17 @@ def learn(
     ``tasks`` of the stream. Each task begins in a ``fresh`` learner that has loaded the state of the last."""
     settings, learner.head = settings or training(), s.head
     store, phases = Store(folder or folder_while(learner), "toy"), []
-    data = StreamDataModule(s, passes=settings.passes)
+    data = StreamDataModule(s)
     engine = Phases(data, store, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
-    matrix, lent, after, constants = [evaluator.row(learner, 0)], [], [], unsaved(learner)
+    matrix, lent, after, at_start = [evaluator.row(learner, 0)], [], [], made(learner)
     for index in range(len(s) if tasks is None else tasks):
         with data.open(index, past=learner.needs.past_data, to=learner) as task:
             lent.append(len(task.past))
             engine.learn(learner, task)
             after.append(weights_of(learner))
             if fresh:
-                check_saved(learner, constants)
+                check_kept(learner, at_start)
         if fresh:
             learner = loaded(fresh(), learner)
         phases += engine.work.phases

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
+
+from cl_lightning.errors import Refusal
+from cl_lightning.likeness import nearest
+from cl_lightning.protocol import running
 
 if TYPE_CHECKING:
     from cl_lightning.data.task import Task
@@ -14,6 +19,13 @@ if TYPE_CHECKING:
 class StreamCallback(pl.Callback):
     """A Lightning callback with hooks for tasks. Batch hooks go by blocks of mini-batches;
     ``learner.phase_run.step`` counts them one by one."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        known = [hook for base in cls.__bases__ for hook in dir(base)]
+        for name in vars(cls):
+            if name.startswith("on_") and name not in known:
+                raise Refusal(f"{cls.__name__}.{name} would never run: it is no hook.{nearest(name, known)}")
 
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
         """Called before the first task of this start; ``learned`` tasks were learned in earlier ones."""
@@ -31,3 +43,21 @@ class StreamCallback(pl.Callback):
         predict."""
 
     def on_stream_end(self) -> None: ...
+
+
+HOOKS = [name for name in dir(StreamCallback) if name.startswith("on_") or name in ("setup", "teardown")]
+
+
+def guarded(callback: pl.Callback) -> pl.Callback:
+    """The callback, each of its hooks held to the rules that learners are held to; its mistakes are told with
+    its name."""
+    for name in HOOKS:
+        hook = getattr(callback, name, None)
+        if hook is not None and getattr(type(callback), name) is not getattr(pl.Callback, name, None):
+            setattr(callback, name, partial(call, callback, name, hook))
+    return callback
+
+
+def call(callback: pl.Callback, name: str, hook: Any, *arguments: Any, **named: Any) -> Any:
+    with running(callback, name, arguments):
+        return hook(*arguments, **named)

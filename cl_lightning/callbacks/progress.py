@@ -65,14 +65,13 @@ class ProgressDisplay(StreamCallback):
 
     def on_evaluated(self, learner: Any, learned: int, accuracies: list[float | None]) -> None:
         self.task = learned
-        self.show(0.0, f"{learned} of {self.tasks} tasks learned and tested")
+        done = f"{learned} of {self.tasks} task{'s' * (self.tasks != 1)} learned"
+        self.show(0.0, f"{done} and tested")
         if self.line is None and learned > self.first:
             known = [accuracy for accuracy in accuracies[:learned] if accuracy is not None]
             mean = f", mean test accuracy on them {sum(known) / len(known):.3f}" if known else ""
             left = f", {self.left(learned)}" if learned < self.tasks else ""
-            self.console.print(
-                f"{learned} of {self.tasks} tasks learned{mean}{left}", highlight=False, soft_wrap=True
-            )
+            self.console.print(f"{done}{mean}{left}", highlight=False, soft_wrap=True)
 
     def on_stream_end(self) -> None:
         if self.line is not None:

@@ -10,12 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
-from cl_lightning.cli.jobs import Job, different, name_of
+from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.sweeps import read_sweep
 from cl_lightning.report.layout import Column, new_console, tables, titled
 from cl_lightning.report.results import mark_chosen, results_of
 from cl_lightning.report.schema import TaskCosts
 from cl_lightning.report.tables import metric_table, metrics_in
+from cl_lightning.selection.job_names import different, name_of
 from cl_lightning.selection.stream_level import Choice, Scored, is_for, winning
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import ChosenRecord
@@ -89,7 +90,7 @@ def show_choices(
             found.setdefault(choice.others, []).append(results)
             name = name_of(job.overrides, names)
             console.print(f"Chosen: {name}", highlight=False, markup=False, soft_wrap=True)
-            console.print(metric_table(metrics_in(results)))
+            console.print(*metric_table(metrics_in(results), console.width), sep="\n")
             console.print(f"Results: {folder_of(job) / 'results.json'}", highlight=False, soft_wrap=True)
     below = not_chosen(scored, choices)
     for others, runs in found.items():

@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning import __version__, termination
-from cl_lightning.cli.help import LISTINGS, help_page, listing
-from cl_lightning.cli.sentences import did_you_mean, from_hydra, sentence
+from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, user_folders
+from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal, UnknownKey
 from cl_lightning.report.layout import new_console
@@ -63,7 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sorted(
         arguments, key=lambda argument: argument not in ("-m", "--multirun")
     )  # argparse wants it before all others
-    if said := told(arguments):
+    try:
+        user_folders(arguments)  # refuses one that is not there
+        refuse_lists(arguments)
+        said = told(arguments)
+    except Refusal as refusal:
+        print(sentence(refusal), file=sys.stderr)
+        return 2
+    if said:
         print(said)
         return 0
     from cl_lightning.cli.jobs import failures, new_sweep  # late: help is read from files alone
@@ -93,8 +100,9 @@ def told(arguments: Sequence[str]) -> str | None:
         return help_page(arguments, width)
     if "--version" in arguments:
         return f"cl_lightning {__version__}"
-    if arguments and arguments[0] in LISTINGS:
-        return listing(arguments[0], arguments, width)
+    for name, before in zip(arguments, ["", *arguments]):
+        if name in LISTINGS and before not in PLACE:
+            return listing(name, arguments, width)
     return None
 
 
@@ -130,7 +138,7 @@ def parse(parser: argparse.ArgumentParser, *arguments: Any, **options: Any) -> A
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Raise a sentence in place of argparse's page of usage."""
     said = f"The command line cannot be read: {message}"
-    more = Refusal(f"{said}\nArguments are group=choice or key=value; see --help.")
+    more = Refusal(f"{said}\n{ARGUMENTS}")
     _, _, wrong = message.partition("unrecognized arguments: ")
     if not wrong:
         raise more

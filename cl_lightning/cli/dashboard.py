@@ -8,21 +8,20 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal
-from cl_lightning.selection.sweep import read_jobs
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m cl_lightning.report wandb",
         description="Send runs and sweeps to Weights & Biases: finished ones, and those that were killed, "
         "were offline, or are other people's. Each becomes a new W&B run with all of its points.",
     )
-    parser.add_argument("folders", nargs="+", type=Path, help="folders to look for runs and sweeps in")
+    parser.add_folders("folders to look for runs and sweeps in", needed=True)
     parser.add_argument("--project", help="on W&B; default: the run's own, as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="user or team; default: the run's own")
     switch = argparse.BooleanOptionalAction
@@ -40,12 +39,9 @@ def report_wandb(arguments: Sequence[str]) -> int:
     code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
-        try:
-            folders = found_below(given["folders"], "sweep.json")
-        except Refusal as refusal:
-            print(refusal, file=sys.stderr)
-            return 2
-        for folder in folders:  # one that cannot be sent keeps no other back
+        found = found_below(given["folders"], "sweep.json")
+        runs_first = sorted(found, key=lambda folder: (folder / "sweep.json").is_file())  # sweeps name them
+        for folder in runs_first:  # one that cannot be sent keeps no other back
             try:
                 code = code if send(folder, chosen) else 2
             except Refusal as refusal:
@@ -57,20 +53,16 @@ def report_wandb(arguments: Sequence[str]) -> int:
 def report_panels(arguments: Sequence[str]) -> int:
     from cl_lightning.report.panels import draw_panels
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m cl_lightning.report panels",
         description="Draw the panels of docs/dashboard.md from runs, as PNG files: a line a run.",
     )
-    parser.add_argument("folders", nargs="+", type=Path, help="folders to look for runs in")
+    parser.add_folders("folders to look for runs in", needed=True)
     parser.add_argument(
         "--out", type=Path, default=Path("panels"), help="folder for the files (default: panels)"
     )
     options = parser.parse_args(arguments)
-    try:
-        print(*draw_panels(found_below(options.folders), options.out), sep="\n")
-    except Refusal as refusal:
-        print(refusal, file=sys.stderr)
-        return 2
+    print(*draw_panels(found_below(options.folders), options.out), sep="\n")
     return 0
 
 
@@ -87,31 +79,13 @@ def found_below(folders: Sequence[Path], *also: str) -> list[Path]:
 
 def send(folder: Path, chosen: dict[str, Any]) -> bool:
     """Send the run or the sweep in a folder, with the options that were chosen, else its own, else those of
-    conf/logger/wandb.yaml. A sweep's own are those of its first run. Returns whether W&B took it."""
-    from cl_lightning.loggers.wandb_run import options_of, send_run
+    conf/logger/wandb.yaml. Returns whether W&B took it."""
+    from cl_lightning.loggers.wandb_run import send_run
     from cl_lightning.loggers.wandb_service import Account
-    from cl_lightning.loggers.wandb_sweep import runs_of, send_sweep
+    from cl_lightning.loggers.wandb_sweep import own_options, send_sweep
 
-    is_run = (folder / "run.json").is_file()
-    options = {**options_of(folder if is_run else next(iter(runs_of(folder)), folder)), **chosen}
+    options = {**own_options(folder), **chosen}
     account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
-    if is_run:
-        job_type: Literal["run", "point"] = "point" if is_of_a_sweep(folder) else "run"
-        return send_run(folder, account, options["tags"], options["checkpoints"], job_type)
+    if (folder / "run.json").is_file():
+        return send_run(folder, account, options["tags"], options["checkpoints"])
     return send_sweep(folder, account, options["tags"])
-
-
-def is_of_a_sweep(folder: Path) -> bool:
-    """Whether a sweep beside the learners of the run's experiment names it: in its record, or, where it was
-    interrupted and has none, in what its jobs have said. (Those have full paths, also in a copy.)"""
-    from cl_lightning.loggers.wandb_sweep import runs_of
-
-    own = folder.resolve()
-    for sweep in own.parent.parent.glob("sweeps/*"):
-        said = [Path(job["folder"]) for job in read_jobs(sweep) if "folder" in job]
-        with suppress(Refusal, OSError):  # a record that is damaged, or not there yet
-            if own in runs_of(sweep):
-                return True
-        if any(path.parts[-2:] == own.parts[-2:] for path in said):
-            return True
-    return False

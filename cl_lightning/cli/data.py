@@ -7,13 +7,15 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from omegaconf import DictConfig
 
+from cl_lightning.cli.parser import Parser
 from cl_lightning.cli.sentences import sentence
 from cl_lightning.conf_dir import conf_dir
-from cl_lightning.errors import Refusal, nearest
+from cl_lightning.errors import Refusal
+from cl_lightning.likeness import nearest
 
 DESCRIPTION = """The data sets of this program.
 
@@ -51,20 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-class Parser(argparse.ArgumentParser):
-    """Its errors are sentences."""
-
-    def error(self, message: str) -> NoReturn:
-        raise Refusal(f"The command line cannot be read: {message}\nSee python -m cl_lightning.data --help.")
-
-
 def configured(overrides: list[str]) -> DictConfig:
     """The configuration that a run with these arguments has, all its sources checked."""
     from cl_lightning.checking import resolve_target
-    from cl_lightning.cli.sentences import from_hydra
+    from cl_lightning.cli.sentences import from_hydra, refuse_lists
     from cl_lightning.config import check_config, compose_config
 
     try:
+        refuse_lists(overrides)
         cfg = compose_config(*overrides)
         check_config(cfg)
     except Exception as error:
@@ -247,7 +243,3 @@ COMMANDS: dict[str, Callable[[list[str], list[str], Path | None], int]] = {
     "check": check,
     "describe": describe,
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

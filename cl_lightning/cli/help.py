@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import fill as wrap
 
 from cl_lightning.conf_dir import conf_dir
+from cl_lightning.errors import Refusal
 
 GROUPS = (
     "experiment",
@@ -59,6 +60,9 @@ LISTINGS = {
 }
 
 
+PLACE = ("--config-dir", "-cd")  # options with a folder of configurations behind them
+
+
 def help_page(arguments: Sequence[str], width: int = 80) -> str:
     folders = folders_of(arguments)
     lines = [INTRODUCTION, "Groups and their choices (* is the default):"]
@@ -105,10 +109,13 @@ def folders_of(arguments: Sequence[str]) -> list[Path]:
 def user_folders(arguments: Sequence[str]) -> list[Path]:
     found = []
     for option, following in zip(arguments, [*arguments[1:], ""]):
-        if option in ("--config-dir", "-cd"):
+        if option in PLACE:
             found.append(Path(following))
         elif option.startswith("--config-dir="):
             found.append(Path(option.partition("=")[2]))
+    for folder in found:
+        if not folder.is_dir():
+            raise Refusal(f"--config-dir={folder} is not there.")
     return found
 
 

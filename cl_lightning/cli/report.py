@@ -3,7 +3,6 @@ print."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from cl_lightning.cli.dashboard import report_panels, report_wandb
 from cl_lightning.cli.jobs import name_of
+from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Group, groups_in, in_order, keys_of, markdown, runs_in, table
 from cl_lightning.report.layout import Column, new_console, tables
@@ -35,14 +35,19 @@ DESCRIPTION = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m cl_lightning.report", description=DESCRIPTION)
-    parser.add_argument(
-        "folders",
-        nargs="*",
-        type=Path,
-        default=[Path("outputs")],
-        help="folders to look for runs in (default: outputs)",
-    )
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        if arguments and arguments[0] in COMMANDS:
+            return COMMANDS[arguments[0]](arguments[1:])
+        return report_results(arguments)
+    except Refusal as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
+
+
+def report_results(arguments: Sequence[str]) -> int:
+    parser = Parser(prog="python -m cl_lightning.report", description=DESCRIPTION)
+    parser.add_folders("folders to look for runs in", *COMMANDS)
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     parser.add_argument(
         "--results", action="store_true", help="write results.json of runs that are not finished, too"
@@ -55,28 +60,25 @@ def main(arguments: list[str] | None = None) -> int:
         help="print the JSON schema of results.json, or of sweep.json",
     )
     parser.add_argument("--validation", action="store_true", help="the best by validation accuracy first")
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["status"]:
-        return print_status([Path(folder) for folder in arguments[1:] or ["outputs"]])
-    if arguments[:1] == ["wandb"]:
-        return report_wandb(arguments[1:])
-    if arguments[:1] == ["panels"]:
-        return report_panels(arguments[1:])
     options = parser.parse_args(arguments)
     if options.schema:
         print(json.dumps(schema(options.schema), indent=1))
-        return 0
-    try:
-        if options.results:
-            written = write_unfinished(options.folders)
-            print(*(f"Results: {path}" for path in written), sep="\n")
-            return 0
+    elif options.results:
+        print(*(f"Results: {path}" for path in write_unfinished(options.folders)), sep="\n")
+    else:
         groups = groups_in(options.folders)
         print_groups(groups, unfinished(runs_in(options.folders)), options.markdown, options.validation)
-    except Refusal as refusal:
-        print(refusal, file=sys.stderr)
-        return 2
     return 0
+
+
+def report_status(arguments: Sequence[str]) -> int:
+    what = "Tell how all runs and sweeps fare, and their size on disk."
+    parser = Parser(prog="python -m cl_lightning.report status", description=what)
+    parser.add_folders("folders to look for runs in")
+    return print_status(parser.parse_args(arguments).folders)
+
+
+COMMANDS = {"status": report_status, "wandb": report_wandb, "panels": report_panels}
 
 
 def print_groups(

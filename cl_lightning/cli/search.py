@@ -10,11 +10,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.cli.jobs import different, key_of
 from cl_lightning.cli.sentences import named_by_hydra
 from cl_lightning.cli.sweeps import held, show_on_wandb, write_sweep
 from cl_lightning.conf_dir import LOOKS, sweep_name
 from cl_lightning.errors import Refusal
+from cl_lightning.likeness import close
+from cl_lightning.selection.job_names import different, key_of
 from cl_lightning.selection.stream_level import (
     Choice,
     Point,
@@ -81,7 +82,7 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
 
 def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> None:
     """Refuse an outer grid over a key that is not there, before any job starts."""
-    from cl_lightning.cli.names import nearest_key
+    from cl_lightning.config import key_paths
     from cl_lightning.identity import learner_name
 
     try:
@@ -92,8 +93,8 @@ def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> N
             raise
         settings: Any = OmegaConf.to_container(cfg)
         del settings["selection"]["stream"]  # which has the wrong key, too
-        near = nearest_key(key, settings)
-        meant = f" Did you mean {near}?" if near else ""
+        near = close(key, key_paths(settings))
+        meant = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(
             f"selection.stream goes through {key}, which is not a key with learner={learner_name(cfg)} and "
             f"the other choices here.{meant}"

@@ -14,14 +14,25 @@ from hydra.errors import (
 )
 from omegaconf.errors import OmegaConfBaseException
 
-from cl_lightning.cli.help import LISTINGS
-from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_memory, is_of_the_disk, nearest
+from cl_lightning.cli.help import GROUPS, LISTINGS
+from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_memory, is_of_the_disk
+from cl_lightning.likeness import close, nearest
 
 LINES = 5
 OUTER = (
     "{} is for selection=stream_level, which is a sweep of its own, without --multirun and without another "
     "selection beside it. Say selection=stream_level, or leave {} out."
 )
+ARGUMENTS = "Arguments are group=choice or key=value; see --help."
+WRITTEN = (
+    "arguments are group=choice or key=value, without spaces; see --help.\n"
+    """A value with spaces, brackets or quotes goes in quotes: 'name="a b"', 'trainer.probe_at=[1,2]'."""
+)
+MULTIRUN = ("-m", "--multirun")
+OPEN = (  # what a new key may be added to
+    "selection.grid.", "selection.default.", "logger.", "data.sources.", "data.substitute.", "tuned.",
+    "trainer.lightning.", "hydra.",
+)  # fmt: skip
 OF_A_CHOICE = {  # keys that are there with one choice alone
     "best": "best is a choice of a sweep that chose: --config-dir <folder of the sweep> +best=...",
     "selection.stream": OUTER.format(*["selection.stream"] * 2),
@@ -60,54 +71,77 @@ def sentence(error: BaseException) -> str:
 
 def from_hydra(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     """Hydra's errors, and keys that nothing reads, in words that say what was meant by these arguments."""
-    words = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    words = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if isinstance(error, UnknownKey):
-        wrong = argument_of(error.path, arguments)
-        said = f"{error.path} is not a key here."
-        return did_you_mean(said, wrong, arguments, otherwise=error) if wrong else error
+        return did_you_mean(f"{error.path} is not a key here.", error.path, arguments, otherwise=error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return missing_choice(error, arguments)
-    if isinstance(error, ConfigCompositionException) and (named := named_by_hydra(words[0])):
-        if named in OF_A_CHOICE:
-            return Refusal(OF_A_CHOICE[named])
-        wrong = argument_of(named, arguments) or named
-        said = f"{named} is not a key here."
-        more = Refusal(
-            f"{wrong} is not there.{listed_by(named)}"
-            if listed_by(named)
-            else f"{said} --cfg job shows all keys; a new one is added with a plus: +{named}=..."
-        )
-        return did_you_mean(said, wrong, arguments, otherwise=more)
+    if isinstance(error, ConfigCompositionException) and (named := named_by_hydra(words)):
+        return wrong_name(named, words, arguments)
     if isinstance(error, OverrideParseException) and error.override in arguments:
-        said = f"{error.override!r} cannot be read: arguments are group=choice or key=value; see --help."
-        return did_you_mean(said, error.override, arguments, otherwise=Refusal(f"{said}\n{words[0]}"))
-    if (
-        words[0].startswith("Ambiguous value for argument")
-        and (several := words[0].split("'")[1]) in arguments
-    ):
-        command = shlex.join(["--multirun", *arguments])
-        return Refusal(
-            f"{several} names several values: that is a sweep, and this is a single run. Did you mean "
-            f"--multirun?\n  python -m cl_lightning {command}"
-        )
+        said = f"{error.override!r} cannot be read: {WRITTEN}"
+        return did_you_mean(said.splitlines()[0], error.override, arguments, otherwise=Refusal(said))
+    if (several := several_values(words)) and several in arguments:
+        said = f"{several} names several values: that is a sweep, and this is a single run."
+        more = Refusal(f"{said} A sweep needs --multirun.")
+        return did_you_mean(said, several, arguments, otherwise=more)
     if isinstance(
         error,
         HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError,
     ):
-        return Refusal(
-            f"The command line cannot be turned into a configuration: {words[0]}\n"
-            "Arguments are group=choice or key=value; see --help."
-        )
+        return Refusal(f"The command line cannot be turned into a configuration: {words}\n{ARGUMENTS}")
     return error
+
+
+def wrong_name(name: str, words: str, arguments: Sequence[str]) -> Refusal:
+    """A group or key that is not there, is there already, or is chosen twice: Hydra's words say which."""
+    if name in OF_A_CHOICE:
+        return Refusal(OF_A_CHOICE[name])
+    about = arguments_of(name, arguments)
+    if words.startswith("Multiple values") and len(about) > 1:
+        return Refusal(f"{' and '.join(about)}: {name} is chosen twice. Leave one out.")
+    said = f"{name} is not a key here."
+    more = f"{said} --cfg job shows all keys."
+    if name.startswith(OPEN):
+        more = f"{more} A new one is added with a plus: +{name}=..."
+    if listed := listed_by(name):
+        more = f"{' '.join(about) or name} is not there.{listed}"
+    if "already at" in words:
+        said = more = f"{name} has a value already: to change it takes no plus."
+    return did_you_mean(said, name, arguments, otherwise=Refusal(more))
 
 
 def missing_choice(error: MissingConfigException, arguments: Sequence[str]) -> Refusal:
     group, _, choice = str(error.missing_cfg_file).rpartition("/")
     said = f"{group or 'config'}={choice} is not there."
-    choices = nearest(choice, error.options or [])
-    more = Refusal(f"{said}{listed_by(group) or choices}")
-    wrong = argument_of(group, arguments)
-    return did_you_mean(said, wrong, arguments, more, choice) if wrong else Refusal(f"{said}{choices}")
+    near = nearest(choice, error.options or [])
+    listed = "" if close(choice, error.options or []) else listed_by(group)
+    return did_you_mean(said, group, arguments, otherwise=Refusal(f"{said}{listed or near}"))
+
+
+def refuse_lists(arguments: Sequence[str]) -> None:
+    """Refuse several choices of a group of which a run has one: Hydra would take them, one over the other."""
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if is_list_of_choices(argument):
+            choices = [choice.strip() for choice in value.strip(" []").split(",")]
+            right = f"{key}={','.join(choices)}"
+            whole = [right if each == argument else each for each in arguments]
+            sweep = "--multirun " * (len(choices) > 1)
+            raise Refusal(
+                f"{argument} is a list, and a run has one {key.lstrip('+')}. Did you mean {sweep}{right}?\n"
+                f"  {as_command([*sweep.split(), *(each for each in whole if each not in MULTIRUN)])}"
+            )
+
+
+def is_list_of_choices(argument: str) -> bool:
+    """Whether it names several choices of a group of which a run has one.
+
+    >>> [is_list_of_choices(a) for a in ("+experiment=[a,b]", "logger=[csv,wandb]", "backbone.sizes=[1,2]")]
+    [True, False, False]
+    """
+    key, _, value = argument.lstrip("+").partition("=")
+    return value.strip().startswith("[") and key in {*GROUPS} - {"logger"}
 
 
 def listed_by(group: str) -> str:
@@ -124,34 +158,45 @@ def named_by_hydra(words: str) -> str | None:
     ('lr', 'learner')
     """
     found = re.match(
-        r"Could not override '(.+?)'|Could not delete .*? '(.+?)'|Multiple values for (\S+)\.", words
+        r"Could not override '(.+?)'|Could not delete .*? '(.+?)'|Multiple values for (\S+)\.|"
+        r"Could not append to config. An item is already at '(.+?)'",
+        words,
     )
     return next(filter(None, found.groups())) if found else None
 
 
-def argument_of(name: str, arguments: Sequence[str]) -> str | None:
-    """The argument that is about a key or group."""
-    return next((a for a in arguments if a.lstrip("+~").partition("=")[0].partition("@")[0] == name), None)
+def several_values(words: str) -> str | None:
+    """The argument that Hydra's sentence calls a sweep.
+
+    >>> several_values("Sweep parameters 'seed=range(3)' requires --multirun")
+    'seed=range(3)'
+    """
+    found = re.match(r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'", words)
+    return found[1] if found else None
 
 
-def did_you_mean(
-    said: str, wrong: str, arguments: Sequence[str], otherwise: Refusal, choice: str | None = None
-) -> Refusal:
-    """The one thing that was meant, and the whole command with it. ``choice``: the wrong one of several, of a
-    list or of those that a sweep goes through."""
-    from cl_lightning.cli.names import meant  # late: --help reads files alone
+def arguments_of(name: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments that are about a key or group."""
+    return [a for a in arguments if a.lstrip("+~").partition("=")[0].partition("@")[0] == name]
 
-    key, _, value = wrong.partition("=")
-    single = f"{key}={choice}" if choice else wrong
-    right = meant(single, [argument for argument in arguments if argument != wrong])
-    if not right:
-        return otherwise
-    if "=" not in wrong:  # the key alone was wrong, and is all that is known
-        right = [*right[:-1], right[-1].removesuffix("=")]
-    if choice:
-        named, _, instead = right[-1].partition("=")
-        parts = [instead if part == choice else part for part in re.split(r"([,\[\] ]+)", value)]
-        right = [*right[:-1], f"{named}={''.join(parts)}"]
+
+def as_command(arguments: Sequence[str]) -> str:
+    return f"python -m cl_lightning {shlex.join(arguments)}"
+
+
+def did_you_mean(said: str, wrong: str, arguments: Sequence[str], otherwise: Refusal) -> Refusal:
+    """The one thing that was meant by a wrong argument, or by the one about a wrong name, and the whole
+    command with it."""
+    from cl_lightning.cli.names import first_of_a_sweep, meant  # late: --help reads files alone
+
+    wrong = wrong if wrong in arguments else next(reversed(arguments_of(wrong, arguments)), "")
+    try:
+        right = meant(wrong, [argument for argument in arguments if argument != wrong]) if wrong else []
+    except Refusal as refusal:  # the name was near, and the value is not for it
+        return Refusal(f"{said}\n{refusal}")
     whole = [part for argument in arguments for part in (right if argument == wrong else [argument])]
-    command = f"\n  python -m cl_lightning {shlex.join(whole)}" if wrong in arguments else ""
-    return Refusal(f"{said} Did you mean {' '.join(right)}?{command}")
+    if any(first_of_a_sweep(part) != part for part in right) and not {*MULTIRUN} & {*arguments}:
+        right, whole = (["--multirun", *given] for given in (right, whole))
+    if not right or whole == list(arguments):
+        return otherwise
+    return Refusal(f"{said} Did you mean {' '.join(right)}?\n  {as_command(whole)}")

@@ -66,8 +66,9 @@ def on_several(cfg: DictConfig, count: int, command: Sequence[str]) -> float | N
         with termination.handled(), children(folder, env, count) as ranks:
             while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
                 sleep(0.05)
+            by_themselves = [number for number, rank in enumerate(ranks) if rank.poll() is not None]
             end(ranks)
-            return outcome(folder, ranks)
+            return outcome(folder, ranks, by_themselves)
 
 
 def sweep_job() -> dict[str, Any] | None:
@@ -115,23 +116,24 @@ def end(ranks: Sequence[subprocess.Popen]) -> None:
             rank.wait()
 
 
-def outcome(folder: Path, ranks: Sequence[subprocess.Popen]) -> float | None:
-    """What rank 0 returned; or the error of the rank that failed first."""
+def outcome(folder: Path, ranks: Sequence[subprocess.Popen], by_themselves: Sequence[int]) -> float | None:
+    """What rank 0 returned; or the error of the rank that failed first. What ended ``by_themselves`` comes
+    first: the others were asked to end."""
     told = [read(folder / f"rank{rank}.json") for rank in range(len(ranks))]
     for rank, said in enumerate(told):
         if "failed" in said and not said["follows"]:
             of_one = rank > 0 and said["met"]  # before ranks meet, what one cannot do none can
             words = f"Rank {rank}: {said['failed']}" if of_one else said["failed"]
             raise (Diverged if said["diverged"] else Refusal)(words)
-    for rank, process in enumerate(ranks):
-        if process.returncode < 0:
-            number = signal.Signals(-process.returncode).name
+    for rank in sorted(range(len(ranks)), key=lambda rank: rank not in by_themselves):
+        code = ranks[rank].returncode
+        if code < 0:
+            number = signal.Signals(-code).name
             raise Refusal(f"Rank {rank} of {len(ranks)} was ended by {number}, so all have ended.\n{KEPT}")
-    for rank, process in enumerate(ranks):
-        if process.returncode in termination.EXIT_CODES:
-            raise SystemExit(process.returncode)
-        if process.returncode:
-            raise Refusal(f"Rank {rank} of {len(ranks)} ended with code {process.returncode}.\n{KEPT}")
+        if code in termination.EXIT_CODES:
+            raise SystemExit(code)
+        if code:
+            raise Refusal(f"Rank {rank} of {len(ranks)} ended with code {code}.\n{KEPT}")
     return told[0].get("value")
 
 

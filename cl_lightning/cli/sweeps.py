@@ -17,7 +17,7 @@ from cl_lightning.cli.jobs import Job
 from cl_lightning.conf_dir import sweep_name
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import Choice, Scored, winning
-from cl_lightning.selection.sweep import read_jobs
+from cl_lightning.selection.sweep import read_job
 
 
 def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], Any]) -> Any:
@@ -102,20 +102,24 @@ def show_runs(jobs: Sequence[Job]) -> None:
 
 
 def show_on_wandb(sweeper: Any) -> None:
-    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table; and what sends
-    the runs that it does not have, because they were finished before."""
+    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table. What was
+    finished before is not sent: a run, or a sweep of such runs alone. Where W&B does not have it, this says
+    what sends it."""
     from cl_lightning.cli.dashboard import send
     from cl_lightning.loggers.wandb_run import options_in
     from cl_lightning.opening import command_to_send
 
-    folder = sweeper.launcher.folder
-    if jobs := sweeper.launcher.jobs:
-        cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, jobs[0].overrides)
-        loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
-        if options := options_in(loggers):
+    folder, jobs = sweeper.launcher.folder, sweeper.launcher.jobs
+    if not jobs:
+        return
+    cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, jobs[0].overrides)
+    loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
+    if options := options_in(loggers):
+        before = sorted(Path(job.folder) for job in jobs if read_job(folder, job.number).get("shown"))
+        if len(before) < len(jobs):
             send(folder, options)
-            shown = [Path(about["folder"]) for about in read_jobs(folder) if about.get("shown")]
-            if unsent := sorted(run for run in shown if not (run / "wandb.json").is_file()):
-                command = command_to_send(unsent, options)
-                said = "Runs that were finished before are only shown. This sends them to W&B"
-                print(f"{said}:\n  {command}", file=sys.stderr)
+        else:
+            before.append(folder)
+        if unsent := [each for each in before if not (each / "wandb.json").is_file()]:
+            said = "What was finished before is only shown. This sends it to W&B"
+            print(f"{said}:\n  {command_to_send(unsent, options)}", file=sys.stderr)

@@ -10,7 +10,7 @@ from time import monotonic
 
 from rich.console import Console
 
-from cl_lightning.cli.jobs import name_of
+from cl_lightning.selection.job_names import name_of
 from cl_lightning.selection.sweep import read_job
 
 POLLED = 0.5  # seconds between two looks at the jobs

@@ -1,8 +1,7 @@
 """``python -m cl_lightning.data``."""
 
-import sys
-
 from cl_lightning.cli.data import main
+from cl_lightning.cli.ending import exit_with
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -12,7 +12,7 @@ import torch
 from cl_lightning.checking import check_value
 from cl_lightning.data.lease import Lease
 from cl_lightning.protocol import ProtocolError
-from cl_lightning.randomness import Key, rng
+from cl_lightning.randomness import Key, moved, rng
 
 HeadMode = Literal["single", "domain", "multi_test", "multi_train_test"]
 
@@ -58,11 +58,18 @@ class Head:
             table[task, list(own)] = False
         return table
 
+    @cached_property
+    def _foreign_on(self) -> dict[torch.device, torch.Tensor]:
+        """``foreign`` on each device where it was needed: copied there once."""
+        return {}
+
     def mask(self, logits: torch.Tensor, task: torch.Tensor | int) -> torch.Tensor:
         """Logits (n, outputs) with -inf where an output is not the own of the example's task; ``task`` is
         (n,) or one for all."""
-        foreign = self.foreign.to(logits.device)[task]
-        return logits.masked_fill(foreign, -torch.inf)
+        device = logits.device
+        if device not in self._foreign_on:
+            self._foreign_on[device] = moved(self.foreign, device)
+        return logits.masked_fill(self._foreign_on[device][task], -torch.inf)
 
 
 class Split:
@@ -79,6 +86,8 @@ class Split:
             (x, y, task) if lease is None else lease.lend(x, y, task)
         )
         self._length = len(y)
+        if not len(x) == len(y) == len(task):
+            raise ValueError(f"a Split has as many y and task as x, not {len(x)}, {len(y)} and {len(task)}")
 
     @property
     def parts(self) -> tuple[torch.Tensor, ...]:
@@ -115,7 +124,8 @@ class Split:
 
     def gather(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Copies of some rows: x, y, task."""
-        return tuple(part.index_select(0, rows.to(part.device)) for part in self.parts)
+        rows = moved(rows, self.y.device)
+        return tuple(part.index_select(0, rows) for part in self.parts)
 
     @classmethod
     def union(cls, splits: Sequence[Split]) -> Split:
@@ -151,6 +161,15 @@ class Task:
         return tuple(tensor for split in splits for tensor in split.handed_tensors)
 
 
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested plain values, but for those whose changes torch does not count
+    (``inference_mode``)."""
+    if isinstance(value, torch.Tensor):
+        return [] if value.is_inference() else [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for part in parts for tensor in tensors_in(part)]
+
+
 @dataclass
 class Batch:
     """A mini-batch. ``task`` is one id an example: rows replayed from memory keep theirs."""
@@ -171,7 +190,8 @@ class Batch:
     @property
     def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to: all candidates use them."""
-        return self.x, self.y, self.task
+        own = self.x, self.y, self.task
+        return own if self.shared is None else (*own, *tensors_in(self.shared))
 
     def rng(self, purpose: str) -> torch.Generator:
         return rng(*self.key, purpose)

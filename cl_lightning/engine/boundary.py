@@ -7,19 +7,21 @@ from dataclasses import asdict
 from typing import Any
 
 from cl_lightning.data.copies import copies_in
-from cl_lightning.data.lease import check_saved
 from cl_lightning.data.task import Task
+from cl_lightning.engine.hooks import given
+from cl_lightning.engine.kept import check_kept
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.metrics.costs import held_bytes, published_memory
+from cl_lightning.protocol import running
 from cl_lightning.store.records import TaskRecord
 
 
-def witnessed(learner: Learner, task: Task, constants: dict) -> dict[str, Any]:
+def witnessed(learner: Learner, task: Task, at_start: dict) -> dict[str, Any]:
     """Facts for the card that can be seen only while the task's data are open."""
-    check_saved(learner, constants)
+    check_kept(learner, at_start)
     return {
         "lent": [each.index for each in (*task.past, task)],
         "copies": copies_in(learner.state_dict(), task),
@@ -45,7 +47,8 @@ def task_record(
 
 def plain_notes(learner: Learner) -> dict[str, Any]:
     """What the learner says of the task; ``kind`` names those notes that reports know."""
-    notes = learner.account()
+    with running(learner, "account"):
+        notes = given(learner, "account", learner.account())
     if isinstance(notes, ModulePaths):
         return {"kind": "module_paths", **asdict(notes)}
     who = f"{type(learner).__name__}.account"

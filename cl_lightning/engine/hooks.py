@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cl_lightning.data.task import Batch
 from cl_lightning.engine.phase_run import PhaseRun
-from cl_lightning.learners.base import Learner
+from cl_lightning.learners.base import Learner, Phase, Phases
+from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.metrics.flops import uncounted
-from cl_lightning.protocol import running
+from cl_lightning.protocol import LearnerError, place_of, running, running_first
 from cl_lightning.randomness import Key, seed_default_generators, seed_of
 
 CASTS = ("loss", "logits", "shared")  # run under autocast, where it is asked for
@@ -25,6 +28,78 @@ def hooks_of(learner: Learner) -> frozenset[str]:
     return frozenset(name for name in HOOKS if getattr(type(learner), name) is not getattr(Learner, name))
 
 
+A_GENERATOR = (
+    lambda value, *_: isinstance(value, Generator),
+    "be a generator: best = yield Phase(self.candidates(task))",
+)
+# What each hook must give: a condition of its value, the learner and the hook's arguments; and the words.
+GIVES: dict[str, tuple[Callable[..., bool], str]] = {
+    "learn": A_GENERATOR,
+    "predictors": A_GENERATOR,
+    "yields": (
+        lambda value, *_: isinstance(value, Phase),
+        "yield phases: yield Phase(self.candidates(task))",
+    ),
+    "predictors returns": (
+        lambda value, *_: isinstance(value, dict) and bool(value) and all(map(is_learner, value.values())),
+        "return one learner or more by name: return {'': copied}",
+    ),
+    "extend": (
+        lambda value, _, batch: isinstance(value, Batch) and value.key == batch.key,
+        "return a Batch with the key of the one that it got: return batch.cat(x, y, task)",
+    ),
+    "logits": (
+        lambda value, learner, _, batch: (
+            isinstance(value, Tensor) and value.shape == (len(batch), learner.head.num_outputs)
+        ),
+        "return a tensor of shape (images, outputs of the stream)",
+    ),
+    "loss": (
+        lambda value, *_: isinstance(value, Tensor) and value.numel() == 1,
+        "return a tensor with one number: return super().loss(c, batch) + penalty",
+    ),
+    "score": (
+        lambda value, *_: isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1),
+        "return a number, the higher the better",
+    ),
+    "account": (
+        lambda value, *_: isinstance(value, dict | ModulePaths),
+        "return a dict of plain values by name",
+    ),
+}
+SHORT = 40  # characters of a value in a sentence
+
+
+def is_learner(value: object) -> bool:
+    return isinstance(value, Learner)
+
+
+def given(
+    learner: Learner, hook: str, value: Any, *arguments: Any, kind: str = "", function: Any = None
+) -> Any:
+    """What a hook gave; refused where it is not what the hook must give. ``kind``: which of the things that a
+    generator gives."""
+    fits, words = GIVES.get(kind or hook, (None, ""))
+    if fits is None or fits(value, learner, *arguments):
+        return value
+    sentence = f"{type(learner).__name__}.{hook} must {words}; it gave {described(value)}."
+    place = place_of(getattr(type(learner), hook) if function is None else function)
+    raise LearnerError("\n".join(filter(None, (sentence, place))))
+
+
+def described(value: Any) -> str:
+    """
+    >>> described(None), described(torch.zeros(2, 3)), described({"x": 1})
+    ('None', 'a tensor of shape (2, 3)', "a dict, {'x': 1}")
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    text = repr(value)
+    return f"a {type(value).__name__}" + f", {text}" * (len(text) <= SHORT)
+
+
 def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) -> Any:
     """Call a hook: guarded, seeded by ``key`` and its name alone, with or without gradient and autocast as
     the hook has it.
@@ -35,16 +110,24 @@ def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) 
     if run.seeded[0] != (full := (*key, name)):
         run.seeded = full, seed_of(*full)
     seed_default_generators(run.seeded[1], learner.device)
-    function = (
-        run.phase.loss if name == "loss" else run.phase.score if name == "score" else None
-    ) or getattr(learner, name)
-    with running(learner, name, arguments):
-        if name in WITHOUT_GRADIENT:
-            function = torch.no_grad()(function)
+    of_phase = {"loss": run.phase.loss, "score": run.phase.score}.get(name)
+    function = getattr(learner, name) if of_phase is None else of_phase
+    guard = running if run.step else running_first
+    with guard(learner, name, arguments, function=function):
+        hook = torch.no_grad()(function) if name in WITHOUT_GRADIENT else function
         if name in CASTS and run.settings.precision == "bf16-mixed":
             with torch.autocast(learner.device.type, dtype=torch.bfloat16):
-                return function(*arguments)
-        return function(*arguments)
+                value = hook(*arguments)
+        else:
+            value = hook(*arguments)
+        return given(learner, name, value, *arguments, function=function)
+
+
+def from_its_start(learner: Learner, name: str, argument: Any) -> Phases:
+    """The generator that a hook returns. What the hook does before there is one is done with its first phase:
+    guarded and seeded alike."""
+    phases = given(learner, name, getattr(learner, name)(argument))
+    return given(learner, name, (yield from phases), kind=f"{name} returns")
 
 
 def compute_shared(learner: Learner, run: PhaseRun, batch: Batch, members: Sequence[int]) -> None:

@@ -121,6 +121,16 @@ class PhaseRun:
         self.optimizer = make_optimizer(self.candidates, self.settings, self.carried, device)
         return self.optimizer
 
+    def release(self) -> None:
+        """Free gradients and moments. Lightning's Trainer holds the optimizer in a cycle, and the memory of a
+        device does not wait for Python's garbage collector."""
+        for p in self.parameters:
+            p.grad = None
+        if self.optimizer is not None:
+            self.optimizer.state.clear()
+            self.optimizer.param_groups.clear()
+        self.parameters.clear()
+
     def log(self, learner: Learner, metrics: dict[str, Any]) -> None:
         values = {"task": self.task.index, **metrics}
         tell(learner.loggers, "log_metrics", values, step=self.first_step + self.step)

@@ -6,13 +6,12 @@ from __future__ import annotations
 import copy
 import itertools
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.loggers import Logger
 
 from cl_lightning import termination
@@ -20,7 +19,7 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.costs import alone, executed
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.hooks import hooks_of
+from cl_lightning.engine.hooks import from_its_start, given, hooks_of
 from cl_lightning.engine.inside import FOLDER, InsideCheckpoints, inside_key
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import weights_key
@@ -35,8 +34,8 @@ from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Diverged, Refusal, is_of_memory
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase
 from cl_lightning.metrics.costs import Costs
-from cl_lightning.protocol import ProtocolError, running, training
-from cl_lightning.randomness import Key, seeded
+from cl_lightning.protocol import ProtocolError, copied, running, training
+from cl_lightning.randomness import Key, forked, seeded
 from cl_lightning.ranks import Ranks
 from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.records import (
@@ -97,10 +96,10 @@ class Phases:
         """Learn one task. After a kill it begins anew, and what was done before is read from the store."""
         place = Place("reference" if reference else "task", task.index)
         once = Once(self.store, self.work.costs, learner, place)
-        with self.between_phases(learner, (task.index, "on_task_start"), once, task):
+        with self.between_phases(learner, "on_task_start", (task.index, "on_task_start"), once, task):
             learner.on_task_start(task)
-        self.run_phases(learner.learn(task), learner, task, place, once)
-        with self.between_phases(learner, (task.index, "on_task_end"), once, task):
+        self.run_phases(learner, "learn", task, task, place, once)
+        with self.between_phases(learner, "on_task_end", (task.index, "on_task_end"), once, task):
             learner.on_task_end(task)
 
     def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
@@ -110,7 +109,7 @@ class Phases:
         place = Place("predictors", seen)
         once = Once(self.store, self.work.costs, learner, place)
         try:
-            found = self.run_phases(learner.predictors(seen), learner, task, place, once)
+            found = self.run_phases(learner, "predictors", seen, task, place, once)
         finally:
             self.moments = moments  # what is trained for testing does not change the learner
         if state_versions(learner) != before:
@@ -121,35 +120,34 @@ class Phases:
         return found
 
     @contextmanager
-    def between_phases(self, learner: Learner, key: Key, once: Once, *handed: object) -> Iterator[None]:
-        """Runs the learner's code between two phases: guarded, seeded by ``key``, its costs counted."""
+    def between_phases(self, learner: Learner, hook: str, key: Key, once: Once, task: Task) -> Iterator[None]:
+        """Runs a hook, or a part of it, between two phases: guarded, seeded by ``key``, its costs counted."""
         termination.exit_if_requested()
         learner.eval()  # whether it was trained, restored or answered from the store before
-        name = key[-1] if isinstance(key[-1], str) else "learn"
         with (
             self.work.costs.measured("hooks"),
             seeded(learner.seed, *key),
-            running(learner, name, handed, once),
+            running(learner, hook, (task,), once),
         ):
             yield
 
     def run_phases(
-        self, phases: Generator[Phase, Outcome, Any], learner: Learner, task: Task, place: Place, once: Once
+        self, learner: Learner, hook: str, argument: Any, task: Task, place: Place, once: Once
     ) -> Any:
-        """Run a generator of phases to its end and return what it returns."""
-        outcome: Any = None
+        """Run a hook that is a generator of phases to its end, and return what it returns."""
+        phases, outcome = from_its_start(learner, hook, argument), cast(Outcome, None)
         for index in itertools.count():
-            with self.between_phases(learner, (place.name, index), once, task):
+            with self.between_phases(learner, hook, (place.name, index), once, task):
                 try:
-                    phase = phases.send(outcome)
+                    phase = given(learner, hook, phases.send(outcome), kind="yields")
                 except StopIteration as end:
                     return end.value
+                check_phase(learner, phase, task, self.settings, replace(place, phase=index))
             outcome = self.recall_or_train(learner, phase, task, replace(place, phase=index))
 
     def recall_or_train(self, learner: Learner, phase: Phase, task: Task, place: Place) -> Outcome:
         """The outcome of a phase, read from the store as far as it was trained before. Its winner gets its
         best weights."""
-        check_phase(learner, phase, task, self.settings)
         groups = self.groups(learner, phase, task, place)
         record = merged(phase, task, place, groups)
         self.step += record.mini_batches
@@ -183,12 +181,12 @@ class Phases:
         if probe is None or place.part != "task":
             return []
         for step, weights in snapshots.items():
-            copied, then = copy.deepcopy(learner), copy.deepcopy(c)
+            probed, then = copied(learner), copy.deepcopy(c)
             then.network.load_state_dict(weights)
-            with seeded(learner.seed, task.index, "probe", step), running(copied, "adopt"):
-                copied.adopt(then, task)
+            with seeded(learner.seed, task.index, "probe", step), running(probed, "adopt"):
+                probed.adopt(then, task)
             name = c.name if self.settings.probe == "all" else None
-            found.append(ProbeRecord(task.index, place.phase, step, name, probe(copied, task, step)))
+            found.append(ProbeRecord(task.index, place.phase, step, name, probe(probed, task, step)))
         return found
 
     # ---- a phase -------------------------------------------------------------------------------------------
@@ -242,7 +240,7 @@ class Phases:
     ) -> tuple[GroupRecord, dict[str, Any]]:
         """Train some candidates of a phase side by side. Returns their results, with the weights of the best
         of them."""
-        with torch.random.fork_rng(devices=[]), in_memory(len(numbers)):
+        with forked(), in_memory(len(numbers)):
             run = self.fit(learner, phase, numbers, task, place)
         candidates, names, probes = run.candidates, [c.name for c in phase.candidates], []
         if self.settings.probe == "all":
@@ -273,8 +271,10 @@ class Phases:
         s, candidates = self.settings, [phase.candidates[i] for i in numbers]
         key = (learner.seed, place.draws, place.phase)
         split = task.train if phase.train is None else phase.train
+        epochs = s.max_epochs if phase.epochs is None else phase.epochs
+        in_order = s.single_pass and split is task.train
         blocks = Blocks(
-            split, key, s.batch_size, phase.epochs or s.max_epochs, s.block, task.index, max_steps=s.max_steps
+            split, key, s.batch_size, epochs, s.block, task.index, in_order=in_order, max_steps=s.max_steps
         )
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
         learner.phase_run = run
@@ -288,20 +288,19 @@ class Phases:
             checkpoint = self.interrupted(start)
             if checkpoint is not None:
                 blocks.start_step, file = checkpoint
-                step = blocks.start_step
-                print(f"resumed at step {step} of {place.name}, phase {place.phase}", file=sys.stderr)
-            self.data.prepare(blocks.split)
-            with running(learner, "learn"):
-                self.data.replay(blocks, place.phase)
+                done = f"{blocks.start_step} mini-batch{'es' * (blocks.start_step != 1)}"
+                print(f"It goes on inside {place.words}, after {done}.", file=sys.stderr)
+            self.data.replay(blocks)
             waits = self.ranks.size > 1  # for the others, before its results are recorded
             saving = InsideCheckpoints(self.store.own, start, s.checkpoint_minutes, at_end=waits)
-            trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks)
+            trainer = new_trainer(s, self.loggers, [*self.callbacks, saving], self.ranks, self.store.folder)
             path = self.store.folder / file if checkpoint is not None else None
             with termination.deferred(), training(learner, "training"):
                 trainer.fit(learner, datamodule=self.data, ckpt_path=path, weights_only=True)
             self.data.blocks = self.data.trainer = None
             learner.trainer = None
         restore_best(run)
+        run.release()
         learner.phase_run = None
         return run
 

@@ -1,31 +1,84 @@
-"""Checks of the candidates that a learner proposes, before they are trained."""
+"""Checks of the phases that a learner proposes, before they are trained."""
 
 from __future__ import annotations
 
+import difflib
+
 import torch
 
-from cl_lightning.data.task import Task
-from cl_lightning.engine.settings import Training
+from cl_lightning.checking import check_value
+from cl_lightning.data.task import Split, Task, tensors_in
+from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters, Training
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Learner, Phase, mapped
+from cl_lightning.learners.base import Candidate, Learner, Phase
+from cl_lightning.protocol import ProtocolError
+from cl_lightning.store.records import Place
 
 
-def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training) -> None:
+def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training, place: Place) -> None:
     """Refuse what cannot be trained or compared, before training."""
-    who, names = type(learner).__name__, [c.name for c in phase.candidates]
+    who = type(learner).__name__
+    check_names(who, phase, task)
+    for c in phase.candidates:
+        check_hparams(who, c, learner, settings)
+    check_storages(learner, phase, task)
+    check_data(who, phase, task, place)
+    check_length(who, phase)
+    check_comparison(phase, task, settings)
+    if settings.passes is not None and place.part != "predictors":
+        check_single_pass(phase, task, settings.passes, place)
+
+
+def check_names(who: str, phase: Phase, task: Task) -> None:
+    if not isinstance(phase.candidates, list | tuple) or not all(
+        isinstance(c, Candidate) for c in phase.candidates
+    ):
+        raise Refusal(
+            f"{who} proposed something else than a list of candidates for task {task.index}. Give "
+            "Phase([Candidate(network), ...]); does `candidates` return its list?"
+        )
+    names = [c.name for c in phase.candidates]
     if not names or len(set(names)) < len(names):
         raise Refusal(
             f"{who} proposed the candidates {names} for task {task.index}. A phase needs at least one, and "
             "each a name of its own."
         )
-    owners: dict[int, str] = {}
+
+
+def check_hparams(who: str, c: Candidate, learner: Learner, settings: Training) -> None:
+    """Values of the optimizer's are held to what the configuration and grids are held to."""
+    for name, value in c.hparams.items():
+        if name in OPTIMIZER_KEYS:
+            check_value(Hyperparameters, name, value, f"{who}'s candidate {c.name}: {name}")
+        elif name not in learner.grid_keys and (meant := key_meant(name)):
+            raise Refusal(
+                f"{who}'s candidate {c.name} has {name!r}, which the optimizer does not read. Did you mean "
+                f"{meant!r}? A key of your own belongs in {who}.grid_keys."
+            )
+    if c.hparams.get("momentum") and settings.optimizer == "adam":
+        raise Refusal(
+            f"{who}'s candidate {c.name} has momentum, which is for trainer.optimizer=sgd; Adam has moments "
+            "of its own."
+        )
+
+
+def key_meant(name: str) -> str | None:
+    """
+    >>> key_meant("learning_rate"), key_meant("weight-decay"), key_meant("strength")
+    ('lr', 'weight_decay', None)
+    """
+    close = difflib.get_close_matches(name, (*OPTIMIZER_KEYS, "learning_rate"), n=1, cutoff=0.8)
+    return next(("lr" if key == "learning_rate" else key for key in close), None)
+
+
+def check_storages(learner: Learner, phase: Phase, task: Task) -> None:
+    """Candidates share no tensor with each other, and none with the learner."""
+    who, owners = type(learner).__name__, dict[int, str]()
     for c in phase.candidates:
         for name, tensor in c.network.state_dict(keep_vars=True).items():
-            other = (
-                owners.setdefault(storage_of(tensor), c.name)
-                if isinstance(tensor, torch.Tensor) and tensor.numel()
-                else c.name
-            )
+            if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+                continue
+            other = owners.setdefault(storage_of(tensor), c.name)
             if other != c.name:
                 raise Refusal(
                     f"{who} proposed {other} and {c.name} for task {task.index}, which share the tensor "
@@ -36,15 +89,40 @@ def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training) 
         owner = owners.get(storage_of(tensor)) if tensor.numel() else None
         if owner is not None:
             raise Refusal(
-                f"{who} proposed a network of its own as the candidate {owner} for task {task.index}: "
-                "training would change the "
-                "learner before a winner is chosen. Propose a copy: copy.deepcopy(self.network)."
+                f"{who} proposed its own self.network, or a part of it, as the candidate {owner} for task "
+                f"{task.index}: training would change the learner before a winner is chosen. Propose a copy: "
+                "copy.deepcopy(self.network)."
             )
-    if phase.train is not None and not len(phase.train):
+
+
+def check_data(who: str, phase: Phase, task: Task, place: Place) -> None:
+    for name, split in (("train", phase.train), ("val", phase.val)):
+        if split is not None and not isinstance(split, Split):
+            raise Refusal(
+                f"{who} proposed a phase of task {task.index} whose `{name}` is a {type(split).__name__}. "
+                "Make it a Split: Split(x, y, task)."
+            )
+        if split is not None and not len(split):
+            raise Refusal(
+                f"{who} proposed a phase of task {task.index} whose `{name}` is empty. Leave it out (None) "
+                "for the task's own examples."
+            )
+    if phase.train is None and place.part == "predictors" and trains(phase):
         raise Refusal(
-            f"{who} proposed a phase of task {task.index} whose `train` is empty. Leave it out (None) for "
-            "the task's own examples."
+            f"{who}.predictors proposed a phase without `train`, and the data of the tasks are closed. Give "
+            "it a Split of what self.memory holds."
         )
+
+
+def check_length(who: str, phase: Phase) -> None:
+    """Epochs and patience are held to what the trainer's are held to."""
+    for name, key in (("epochs", "max_epochs"), ("patience", "patience")):
+        if (value := getattr(phase, name)) is not None:
+            check_value(Training, key, value, f"{who}'s Phase: {name}")
+
+
+def check_comparison(phase: Phase, task: Task, settings: Training) -> None:
+    """Candidates can be compared, and stopped early, where there are validation data."""
     if phase.val is not None or task.val is not None or phase.score is not None:
         return
     if len(phase.candidates) > 1:
@@ -61,6 +139,37 @@ def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training) 
         )
 
 
+def check_single_pass(phase: Phase, task: Task, passes: int, place: Place) -> None:
+    """In a single pass there is one phase a task, on each example as often as the protocol has passes."""
+    if task.val is not None:
+        raise Refusal(
+            f"trainer.single_pass shows each example {passes} times and has no validation, but task "
+            f"{task.index} has {len(task.val)} validation examples. Set n_val of the stream and its tasks "
+            "to 0."
+        )
+    if not trains(phase):
+        return
+    epochs = passes if phase.epochs is None else phase.epochs
+    n = len(task.train if phase.train is None else phase.train)
+    lent = sum(len(each.train) for each in (*task.past, task))
+    if place.phase > 0:
+        more = f"a second phase of task {task.index} would see examples again that a single pass shows once."
+    elif epochs > passes or n > lent:
+        more = f"{epochs} epochs of {n} examples were asked for; a single pass lends {lent}, {passes} times."
+    elif phase.train not in (None, task.train) and not task.past:
+        more = "examples in a split of its own were to be trained on, which a single pass cannot count."
+    else:
+        return
+    raise ProtocolError(
+        more, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass."
+    )
+
+
+def trains(phase: Phase) -> bool:
+    """Whether there is anything to train, and not pure re-use alone."""
+    return any(c.parameters for c in phase.candidates)
+
+
 def storage_of(tensor: torch.Tensor) -> int:
     # Private: tells storages apart on every device; data_ptr is 0 on meta.
     return tensor.untyped_storage()._cdata
@@ -68,11 +177,6 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 def state_versions(learner: Learner) -> list[tuple]:
     """Where all tensors of a learner lie, and how often each was written to."""
-    found: list[tuple] = []
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        found.append((storage_of(tensor), tensor._version))  # private: torch has no public count of writes
-        return tensor
-
-    mapped(note, [*learner.parameters(), *learner.buffers(), learner.memory])
-    return found
+    state = [*learner.parameters(), *learner.buffers(), learner.memory]
+    # Private: torch has no public count of writes.
+    return [(storage_of(tensor), tensor._version) for tensor in tensors_in(state)]

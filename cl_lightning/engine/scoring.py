@@ -65,9 +65,8 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     with run.meter.counting("score"):
         if run.phase.score is not None:
             for i in active:
-                scores[i] = finite(
-                    call(learner, run, (*run.key, run.step), "score", run.candidates[i], val), run, i
-                )
+                given = call(learner, run, (*run.key, run.step), "score", run.candidates[i], val)
+                scores[i] = finite(float(given), run, i)
                 run.meter.note(i)
         else:
             for batch in val.batches(run.settings.eval_batch_size, run.task.index):

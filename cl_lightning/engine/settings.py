@@ -8,15 +8,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cl_lightning.checking import Count, NotNegative, Positive, Rate, Size
+from cl_lightning.checking import Count, NotNegative, Positive, Rate, Size, check_arguments
 from cl_lightning.errors import Refusal
 
-LIGHTNINGS = (
-    "profiler",
-    "detect_anomaly",
-    "deterministic",
-    "benchmark",
-)  # what may be passed on to its Trainer
+
+@dataclass(frozen=True, kw_only=True)
+class LightningKeys:
+    """What is passed on to Lightning's Trainer."""
+
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    detect_anomaly: bool = False
+    deterministic: bool | Literal["warn"] | None = None
+    benchmark: bool | None = None
+
+
+LIGHTNINGS = tuple(field.name for field in fields(LightningKeys))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,3 +105,4 @@ class Training:
                 "own under trainer for precision, clipping, stopping and devices. Lightning gets "
                 f"{', '.join(LIGHTNINGS)}."
             )
+        check_arguments(LightningKeys, self.lightning, "trainer.lightning")

@@ -16,8 +16,8 @@ NARROWEST = 64  # units: products of smaller matrices are computed otherwise alo
 
 
 def stackable(learner: Learner, phase: Phase) -> bool:
-    """Whether to try: layers of one shape, wide enough, without dropout, all of them trained, and the loss
-    that of ``Learner``.
+    """Whether to try: layers of one shape, wide enough, without dropout, all of them trained, and loss
+    and mask those of ``Learner``.
 
     The stack must have the bits of separate networks, so that nobody's depend on their company. That is tried
     at the first mini-batch of every shape (``prove``), and needs MKL's strict reproducibility: without it,
@@ -27,8 +27,10 @@ def stackable(learner: Learner, phase: Phase) -> bool:
         return False
     if not torch.backends.mkl.is_available() or not os.environ.get("MKL_CBWR", "").endswith(",STRICT"):
         return False
-    own = (getattr(type(learner), name) is not getattr(Learner, name) for name in ("loss", "logits"))
-    if phase.loss is not None or any(own):
+    replaced = ("loss", "logits", "masked")
+    if phase.loss is not None or any(
+        getattr(type(learner), name) is not getattr(Learner, name) for name in replaced
+    ):
         return False
     layers = [linears(c.network) for c in phase.candidates]
     shapes = {tuple(layer.weight.shape for layer in of_one) for of_one in layers if of_one}

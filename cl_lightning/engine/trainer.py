@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -50,9 +51,10 @@ def new_trainer(
     loggers: list[Logger],
     callbacks: list[pl.Callback],
     ranks: Ranks | None = None,
+    folder: Path | None = None,
 ) -> pl.Trainer:
     """A Trainer for one phase, on this rank's device. What Lightning would do a second time (validation,
-    checkpoints, clipping) is the engine's."""
+    checkpoints, clipping) is the engine's. ``folder`` is the run's."""
     quiet_lightning()
     for callback in callbacks:
         if isinstance(
@@ -67,7 +69,7 @@ def new_trainer(
                 "Use trainer.patience for early stopping; checkpoints are kept by the run itself."
             )
     try:
-        return pl.Trainer(**arguments(settings, loggers, callbacks, ranks or Ranks()))
+        return pl.Trainer(**arguments(settings, loggers, callbacks, ranks or Ranks(), folder))
     except (TypeError, MisconfigurationException) as reason:
         raise Refusal(
             f"Lightning makes no Trainer of trainer.accelerator={settings.accelerator} and "
@@ -77,7 +79,11 @@ def new_trainer(
 
 
 def arguments(
-    settings: Training, loggers: list[Logger], callbacks: list[pl.Callback], ranks: Ranks
+    settings: Training,
+    loggers: list[Logger],
+    callbacks: list[pl.Callback],
+    ranks: Ranks,
+    folder: Path | None,
 ) -> dict[str, Any]:
     device = device_of(settings, ranks)
     return dict(
@@ -88,6 +94,7 @@ def arguments(
         plugins=[LightningEnvironment()],  # else it would take torchrun's and Slurm's variables for its own
         logger=loggers or False,
         callbacks=callbacks,
+        default_root_dir=folder,  # in Slurm it goes on from any hpc_ckpt_* there: a folder has none of them
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

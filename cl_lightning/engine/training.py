@@ -7,7 +7,7 @@ task, phase, step, hook) only, no tensor is written by two of them, and each lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter, process_time
@@ -22,8 +22,9 @@ from cl_lightning.engine.hooks import call, compute_shared
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import score_if_due, set_mode
 from cl_lightning.engine.stack import Stack
-from cl_lightning.learners.base import Learner
+from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.metrics.flops import uncounted
+from cl_lightning.protocol import LearnerError, running
 
 
 def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
@@ -68,6 +69,8 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
             for i, c in zip(living, candidates):
                 call(learner, run, batch.key, "after_backward", c, batch)
                 run.meter.note(i)
+        if run.step == 0:
+            check_gradients(learner, candidates)
         if run.settings.clip is not None:
             for c in candidates:
                 torch.nn.utils.clip_grad_norm_(c.network.parameters(), run.settings.clip)
@@ -84,7 +87,7 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
 def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) -> None:
     """Loss and backward pass of each candidate, or of all at once where a stack has the very same bits."""
     logs = run.settings.log_every > 0 and run.step % run.settings.log_every == 0
-    masked = partial(learner.masked, batch=batch)
+    masked = partial(learner.masked, batch=batch)  # Learner's own where there is a stack
     if run.stack is not None and run.stack.agreed.get(batch.x.shape):
         log_p = run.stack.learn_from(batch.x, batch.y, masked)
         if logs:
@@ -94,7 +97,11 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
     for i in living:
         loss = call(learner, run, batch.key, "loss", run.candidates[i], batch)
         if loss.requires_grad:
-            loss.backward()
+            try:
+                loss.backward()
+            except Exception:
+                with running(learner, "loss", function=run.phase.loss):  # whose mistake it is
+                    raise
         if logs:
             losses[i] = loss.item()
         run.meter.note(i)
@@ -104,6 +111,17 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
         run.stack = run.stack or Stack([run.candidates[i] for i in living])
         with uncounted():
             run.stack.prove(batch.x, batch.y, masked)
+
+
+def check_gradients(learner: Learner, candidates: Sequence[Candidate]) -> None:
+    """Refuse candidates that the first mini-batch teaches nothing."""
+    for c in candidates:
+        if all(p.grad is None for p in c.parameters):
+            raise LearnerError(
+                f"The loss of {type(learner).__name__} does not depend on the network of the candidate "
+                f"{c.name}: it would learn nothing.\n"
+                "Use self.logits(c, batch) or c.network in loss, not self.network, and no torch.no_grad()."
+            )
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -16,7 +15,7 @@ from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics.accuracy_matrix import predicted
-from cl_lightning.protocol import Grants, LearnerError, ProtocolError, running
+from cl_lightning.protocol import Grants, LearnerError, ProtocolError, copied, running
 from cl_lightning.randomness import rng, seeded
 
 KEPT_BYTES = (
@@ -75,11 +74,15 @@ class Evaluator:
         self,
         predictor: Learner,
         learned: int,
-        tasks: Iterable[int] | None = None,
+        tasks: Sequence[int] | None = None,
         probing: bool = False,
         name: str = "",
     ) -> list[float | None]:
-        able = self.able(predictor, self.tasks_to_test(learned) if tasks is None else tasks)
+        tasks = self.tasks_to_test(learned) if tasks is None else tasks
+        if not tasks:  # a copy of a learner that grows takes long
+            return self.accuracies({})
+        tested = self.copy_of(predictor)
+        able = self.able(tested, tasks)
         frozen = [task for task in able if predictor.frozen_predictions and learned > task + probing]
         whole = (
             learned == len(self.stream) and not probing
@@ -93,7 +96,7 @@ class Evaluator:
         )
         rest = [task for task in able if task not in known]
         split_of = (lambda task: self.subset(self.test(task))) if probing else self.test
-        found = known | self.predictions(predictor, rest, split_of, ("evaluate", learned))
+        found = known | self.predictions(tested, rest, split_of, ("evaluate", learned))
         for task in frozen:
             before = self._frozen.setdefault((name, task, probing), found[task])
             if not torch.equal(before.numbers, found[task].numbers):
@@ -109,45 +112,44 @@ class Evaluator:
     def validate(self, predictor: Learner) -> list[float | None]:
         """The accuracy on every task's validation examples, those that candidates were scored on, predicted
         as test examples are. None where a task has none, or cannot be predicted."""
-        able = self.able(
-            predictor, [task for task in range(len(self.stream)) if len(self.stream.recipe(task).val)]
-        )
-        found = self.predictions(predictor, able, self.stream.validation, ("validate",))
+        tested = self.copy_of(predictor)
+        with_val = [task for task in range(len(self.stream)) if len(self.stream.recipe(task).val)]
+        able = self.able(tested, with_val)
+        found = self.predictions(tested, able, self.stream.validation, ("validate",))
         warn_of_nan(predictor, "validation", found)
         return self.accuracies(found)
 
     def accuracies(self, found: Mapping[int, Predictions]) -> list[float | None]:
         return [found[task].accuracy if task in found else None for task in range(len(self.stream))]
 
-    def able(self, predictor: Learner, tasks: Iterable[int]) -> list[int]:
-        """The tasks that it can predict: asked before it sees any image."""
+    def copy_of(self, predictor: Learner) -> Learner:
+        """What is asked and tested in its place, and thrown away."""
         self.grants.check(predictor)
-        with running(predictor, "predicts"):
-            return [task for task in tasks if predictor.predicts(task)]
+        return copied(predictor).to(self.device).eval()
+
+    def able(self, tested: Learner, tasks: Iterable[int]) -> list[int]:
+        """The tasks that it can predict: asked before it sees any image."""
+        with running(tested, "predicts"):
+            return [task for task in tasks if tested.predicts(task)]
 
     # ---- predictions ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def predictions(
-        self, predictor: Learner, tasks: Sequence[int], split_of: Callable, key: tuple
+        self, tested: Learner, tasks: Sequence[int], split_of: Callable, key: tuple
     ) -> dict[int, Predictions]:
         """Predictions by task, on the CPU, -1 where logits are NaN. The learner is told the task only if it
         declared so."""
         found: dict[int, Predictions] = {}
-        if not tasks:  # a copy of a learner that grows takes long
-            return found
-        tested = copy.deepcopy(predictor).to(self.device).eval()
         if tested.needs.task_id_at_test:
             for task in tasks:
                 split = split_of(task)
-                with seeded(predictor.seed, *key):  # the same for all: draws tell nothing of the task
-                    numbers = [
-                        self.predict(tested, x.clone(), t, task) for x, t in self.batches(split.x, split.task)
-                    ]
+                with seeded(tested.seed, *key):  # the same for all: draws tell nothing of the task
+                    numbers = [self.predict(tested, x, t, task) for x, t in self.batches(split.x, split.task)]
                 found[task] = Predictions(torch.cat(numbers), split.y)
             return found
         for window in windows(tasks, split_of):
-            with seeded(predictor.seed, *key):
+            with seeded(tested.seed, *key):
                 numbers = self.mixed(tested, list(window.values()))
             found |= {task: Predictions(part, window[task].y) for task, part in zip(window, numbers)}
         return found
@@ -157,10 +159,7 @@ class Evaluator:
         task_of = torch.cat([split.task for split in splits])
         numbers = torch.empty_like(task_of)
         for rows, x in self.mixed_batches(splits):
-            version = x._version  # private: torch has no public count of writes
             numbers[rows] = self.predict(tested, x, task_of[rows], None)
-            if x._version != version:  # these images were its own: the next learner has others
-                self._mixed = []
         return list(numbers.split([len(split) for split in splits]))
 
     def mixed_batches(self, splits: list[Split]) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
@@ -182,11 +181,12 @@ class Evaluator:
     def predict(
         self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, task_id: int | None
     ) -> torch.Tensor:
-        """Output numbers (n,) of one batch; ``task_of`` (n,) is for the evaluator's masks alone."""
+        """Output numbers (n,) of one batch, of which it gets a copy; ``task_of`` (n,) is for the evaluator's
+        masks alone."""
         head = self.stream.head
         try:
             with running(tested, "forward"):
-                logits = tested(x.to(self.device), task_id)
+                logits = tested(x.to(self.device, copy=True), task_id)
         except LearnerError as error:
             hint = (
                 "If it must be told the task of the images, declare so: needs = Needs(task_id_at_test=True)."

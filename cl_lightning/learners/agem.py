@@ -11,6 +11,7 @@ from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.gradients import gradient, gradient_of, set_gradient
 from cl_lightning.learners.parts.memory import last_of_each_task
+from cl_lightning.randomness import moved
 
 
 class AGEM(Learner):
@@ -32,12 +33,13 @@ class AGEM(Learner):
         set_gradient(parameters, g - (g @ r).clamp(max=0) / (r @ r).clamp(min=1e-12) * r)
 
     def reference(self, batch: Batch) -> Batch:
-        ends = torch.tensor(self.memory["counts"]).cumsum(0)
+        counts = torch.tensor(self.memory["counts"])
+        ends = counts.cumsum(0)
         drawn = torch.randint(int(ends[-1]), (self.reference_batch,), generator=batch.rng("reference"))
         task = torch.searchsorted(ends, drawn, right=True)
-        place = drawn - (ends - torch.tensor(self.memory["counts"]))[task]
-        x, y = self.memory["x"][task, place], self.memory["y"][task, place]
-        return Batch(x, y, task.to(y.device), batch.key)
+        place = drawn - (ends - counts)[task]
+        task, place = moved(torch.stack([task, place]), batch.x.device)
+        return Batch(self.memory["x"][task, place], self.memory["y"][task, place], task, batch.key)
 
     def on_task_end(self, task: Task) -> None:
         last_of_each_task(self.memory, task, self.memories)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import combinations
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytorch_lightning as pl
@@ -136,11 +138,17 @@ class Learner(pl.LightningModule):
         self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0
     ) -> None:
         super().__init__()
+        if not isinstance(self.needs, Needs):
+            raise Refusal(
+                f"{type(self).__name__}.needs is a {type(self.needs).__name__}. Write "
+                "needs = Needs(task_id_at_test=True)."
+            )
         self.build, self.head, self.grid, self.seed = build, head, list(grid), seed
         self.network: Any = self.fresh(0)  # None in a learner that keeps its networks elsewhere
         if getattr(self.network, "needs_task", False):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
+        self.notes: ModulePaths | dict[str, Any] = {}  # what ``account`` says of the task
         self.phase_run: InTraining | None = (
             None  # what is being trained: the one attribute that is written from outside
         )
@@ -203,7 +211,7 @@ class Learner(pl.LightningModule):
     def account(self) -> ModulePaths | dict[str, Any]:
         """What it did in the task that it has just learned, for ``results.json``: plain values of its own by
         name, or notes that reports know (``learners/parts/notes.py``)."""
-        return {}
+        return self.notes
 
     # ---- for use in the above ------------------------------------------------------------------------------
 
@@ -231,6 +239,12 @@ class Learner(pl.LightningModule):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         refuse_two_in_one(cls)
+        refuse_misspelt(cls)
+        if isinstance(cls.grid_keys, str):
+            raise Refusal(
+                f"{cls.__name__}.grid_keys={cls.grid_keys!r} is a text, and must be a tuple of names: "
+                f"grid_keys = ({cls.grid_keys!r},)"
+            )
         for name in FINAL:
             if getattr(cls, name) is not getattr(Learner, name):
                 raise Refusal(
@@ -253,6 +267,15 @@ class Learner(pl.LightningModule):
             nn.ModuleList(c.network for c in run.candidates) if run else nn.ModuleList()
         )
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse another thing by a name that the base has for its own."""
+        if name in OF_BASE and not isinstance(value, OF_BASE[name]):
+            raise Refusal(
+                f"{type(self).__name__} sets self.{name} to a {type(value).__name__}. Every learner has a "
+                f"self.{name}, a {OF_BASE[name].__name__}, that the program uses.\nGive yours another name."
+            )
+        super().__setattr__(name, value)
+
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Learner:
         """Move the memory to the device or type to which the parameters go. (Private: what torch's own
         ``to``, ``cpu`` and ``half`` call.)"""
@@ -274,7 +297,7 @@ class Learner(pl.LightningModule):
             self.phase_run.restore(checkpoint["phase_run"])
 
     def get_extra_state(self) -> dict:
-        check_storable(self.memory, "self.memory")
+        check_storable(self.memory, f"{type(self).__name__}'s self.memory")
         return {"memory": self.memory}
 
     def set_extra_state(self, state: dict) -> None:
@@ -293,8 +316,7 @@ def in_training(learner: Learner) -> InTraining:
 def refuse_two_in_one(cls: type[Learner]) -> None:
     """Refuse a class with two learners as bases that both have a hook of their own: Python would run one of
     them, and leave the other out without a word. A class that overrides the hook itself decides."""
-    hooks = [name for name, value in vars(Learner).items() if isinstance(value, FunctionType)]
-    for hook in (name for name in hooks if name not in ("__init__", *FINAL, *vars(cls))):
+    for hook in (name for name in hooks() if name not in vars(cls)):
         owners = {owner_of(base, hook): base for base in cls.__bases__ if issubclass(base, Learner)}
         owners.pop(Learner, None)
         for one, other in combinations(owners, 2):
@@ -306,11 +328,44 @@ def refuse_two_in_one(cls: type[Learner]) -> None:
                 )
 
 
+def refuse_misspelt(cls: type[Learner]) -> None:
+    """Refuse a method that is called almost as a hook is, and that no other code of the class names: it would
+    never run."""
+    own = {
+        name: inspect.unwrap(value) for name, value in vars(cls).items() if isinstance(value, FunctionType)
+    }
+    named = {name for function in own.values() for name in names_in(function.__code__)}
+    for name in own:
+        if name[0] == "_" or name in named or any(hasattr(base, name) for base in cls.__bases__):
+            continue
+        if close := get_close_matches(name, hooks(), cutoff=0.75):
+            raise Refusal(
+                f"{cls.__name__}.{name} would never run: it is no hook, and nothing in the class calls it. "
+                f"Did you mean {close[0]}?\nA method of your own that others call begins with _, or has "
+                "another name."
+            )
+
+
+def hooks() -> list[str]:
+    """The methods that a learner may override."""
+    methods = [name for name, value in vars(Learner).items() if isinstance(value, FunctionType)]
+    return [name for name in methods if name[0] != "_" and name not in FINAL]
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The attributes and globals that a function names, and functions inside of it."""
+    yield from code.co_names
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from names_in(part)
+
+
 def owner_of(cls: type, name: str) -> type:
     """The class in whose body an attribute is defined."""
     return next(each for each in cls.__mro__ if name in vars(each))
 
 
+OF_BASE: dict[str, type] = {"head": Head, "grid": list, "seed": int, "memory": dict}
 FINAL = (
     "training_step",
     "configure_optimizers",
@@ -318,6 +373,24 @@ FINAL = (
     "on_load_checkpoint",
     "get_extra_state",
     "set_extra_state",
+    # What Lightning's loop would call, and the engine does itself, or the evaluator.
+    "backward",
+    "configure_gradient_clipping",
+    "lr_scheduler_step",
+    "on_after_backward",
+    "on_after_batch_transfer",
+    "on_before_backward",
+    "on_before_optimizer_step",
+    "on_before_zero_grad",
+    "optimizer_step",
+    "optimizer_zero_grad",
+    "train_dataloader",
+    "val_dataloader",
+    *(
+        name
+        for name in dir(pl.LightningModule)
+        if name.removeprefix("on_").startswith(("validation_", "test_", "predict_"))
+    ),
 )
 
 
@@ -342,7 +415,13 @@ def check_storable(value: Any, name: str) -> None:
     elif type(value) in (list, tuple, set):
         for i, part in enumerate(value):
             check_storable(part, f"{name}[{i}]")
-    elif not isinstance(value, torch.Tensor) and type(value) not in STORABLE:
+    elif isinstance(value, torch.Tensor):
+        if not value.is_leaf:
+            raise Refusal(
+                f"{name} is a tensor with the graph of its computation, which a checkpoint cannot hold. Keep "
+                "its values alone: .detach()."
+            )
+    elif type(value) not in STORABLE:
         raise Refusal(
             f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot "
             "hold. "

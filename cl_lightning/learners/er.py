@@ -10,7 +10,7 @@ from cl_lightning.checking import Size
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.memory import reservoir, ring_of_each_class
-from cl_lightning.randomness import rng
+from cl_lightning.randomness import moved, rng
 
 
 class ER(Learner):
@@ -33,6 +33,7 @@ class ER(Learner):
         if not self.memory.get("filled"):
             return batch
         rows = torch.randint(self.memory["filled"], (len(batch),), generator=batch.rng("replay"))
+        rows = moved(rows, batch.x.device)
         return batch.cat(*(self.memory[name][rows] for name in ("x", "y", "task")))
 
     def on_task_end(self, task: Task) -> None:

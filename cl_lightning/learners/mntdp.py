@@ -57,7 +57,6 @@ class MNTDP(Learner):
         self.neighbours, self.searched = neighbours, searched
         self.network = None
         self.library = Trie(self.new_module)
-        self.found: ModulePaths | None = None  # the last task's, for the results
 
     # ---- a task --------------------------------------------------------------------------------------------
 
@@ -75,7 +74,7 @@ class MNTDP(Learner):
         best = yield Phase(paths)
         self.adopt(best.candidate, task)
         reused = len(prefixes[best.candidate.name])
-        self.found = ModulePaths(self.library.paths[-1], reused, sources, scores, prefixes)
+        self.notes = ModulePaths(self.library.paths[-1], reused, sources, scores, prefixes)
 
     def searches(self, task: Task) -> bool:
         return self.prior == "nearest" and self.k != "all" and task.index > 0
@@ -154,8 +153,3 @@ class MNTDP(Learner):
     def search_features(self, split: Split, trunks: set[Prefix]) -> dict[Prefix, torch.Tensor]:
         parts = [self.library.features(x, trunks) for x in split.x.split(AT_ONCE)]
         return {trunk: torch.cat([part[trunk].flatten(1) for part in parts]) for trunk in trunks}
-
-    # ---- what is kept --------------------------------------------------------------------------------------
-
-    def account(self) -> ModulePaths | dict:
-        return self.found or {}

@@ -16,10 +16,11 @@ from cl_lightning.checking import Positive, Text, check_value
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
 from cl_lightning.loggers.base import RunLogger, Status
+from cl_lightning.loggers.csv_file import CSVLogger
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.compare import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
-from cl_lightning.selection.sweep import in_a_sweep
+from cl_lightning.selection.sweep import in_rounds
 from cl_lightning.store.records import StartRecord
 
 UPLOADED = ("results.json", "config.yaml")
@@ -51,9 +52,19 @@ def options_of(folder: Path) -> dict[str, Any]:
     return {**(options_in(shipped) or {}), **(own or {})}
 
 
+def check_curves(makes: Sequence[partial]) -> None:
+    """Refuse W&B among loggers of which none writes ``logs.csv``: its curves come from there."""
+    written = any(isinstance(make.func, type) and issubclass(make.func, CSVLogger) for make in makes)
+    if not written and any(make.func is open_wandb for make in makes):
+        raise Refusal(
+            "W&B gets its curves from logs.csv, and none of these loggers writes it.\n"
+            "Choose logger=wandb or logger=[csv,wandb], both of which do, without logger.csv=null or "
+            "~logger.csv."
+        )
+
+
 def open_wandb(
     folder: Path,
-    run: dict,
     project: Text,
     entity: Text | None,
     mode: Literal["online", "offline"],
@@ -64,22 +75,12 @@ def open_wandb(
     """A W&B run with all that the run's records say already, which hears of what is recorded next. A run that
     is made by many jobs, round after round, is sent when it is finished."""
     what = (folder, Account(project, entity, mode, timeout), tags, checkpoints)
-    job_type: Literal["run", "point"] = "point" if in_a_sweep() else "run"
-    if run["share"] is not None:
-        return SentAtTheEnd(partial(send_run, *what, job_type))
-    return WandbRun(*what, job_type)
+    return SentAtTheEnd(partial(send_run, *what)) if in_rounds() else WandbRun(*what)
 
 
-def send_run(
-    folder: Path,
-    account: Account,
-    tags: Sequence[str] = (),
-    checkpoints: bool = False,
-    job_type: Literal["run", "point"] = "run",
-    say: Callable[[str], None] = print,
-) -> bool:
+def send_run(folder: Path, account: Account, tags: Sequence[str] = (), checkpoints: bool = False) -> bool:
     """Send a run from its records: a finished one, or one that was killed. Returns whether W&B took it."""
-    run = WandbRun(folder, account, tags, checkpoints, job_type, say)
+    run = WandbRun(folder, account, tags, checkpoints)
     run.close("success" if run.projection.results()["finished"] else "failed")
     return run.service.alive
 
@@ -106,15 +107,13 @@ class WandbRun(RunLogger):
         account: Account,
         tags: Sequence[str],
         checkpoints: bool,
-        job_type: Literal["run", "point"],
-        say: Callable[[str], None] = print,
     ) -> None:
         self.checkpoints = checkpoints
         self.projection = Projection(folder)
-        identity = identity_of(self.projection, tags, job_type)
+        identity = identity_of(self.projection, tags)
         if checkpoints:  # files of any size
             account = replace(account, at_end=60 * account.at_end)
-        self.service = Service(folder, account, identity, say)
+        self.service = Service(folder, account, identity)
         with ended_if_interrupted():
             self.boundary()
             self.service.supersede()
@@ -124,9 +123,9 @@ class WandbRun(RunLogger):
         """W&B's own object, as Lightning's loggers have theirs; None where it could not be opened."""
         return self.service.run
 
-    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        curves = self.projection.curves
-        if self.service.online and step is not None and (point := curves.live(metrics, step)):
+    def log_metrics(self, *_: Any, **__: Any) -> None:
+        """Called when ``logs.csv`` has the values, since its logger comes first."""
+        for point in self.projection.curves.news() if self.service.online else ():
             self.service.send(point)
 
     def boundary(self) -> None:
@@ -180,12 +179,13 @@ def log_files(run: Any, folder: Path, checkpoints: bool) -> None:
 # ---- identity ----------------------------------------------------------------------------------------------
 
 
-def identity_of(projection: Projection, tags: Sequence[str], job_type: Literal["run", "point"]) -> Identity:
+def identity_of(projection: Projection, tags: Sequence[str]) -> Identity:
     """Name and id from experiment, learner, fingerprint, seed and a token of the folder: runs of other
     experiments, and of other people, are other runs."""
     start, token = projection.start, projection.store.run
     kind = f"{start.name}/{start.learner}/{start.fingerprint}"
     names = (start.name, start.learner, f"{start.fingerprint}-s{start.seed}", token[:8])
+    job_type: Literal["run", "point"] = "point" if start.of_a_sweep else "run"
     return Identity(names, kind, job_type, (*tags_of(start), *tags), config_of(start, token))
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shlex
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -79,16 +80,20 @@ def new_attempt(folder: Path, account: Account, names: Sequence[str]) -> tuple[A
     """The next run on W&B for a folder, which remembers it in ``wandb.json``, and those before it. What W&B
     has of a run cannot be written anew: so each attempt is a run of its own there. The token at the end of
     its id is never given twice, also not to a copy of the folder."""
-    path = folder / "wandb.json"
-    earlier: list[Attempt] = []
-    with suppress(OSError, ValueError, TypeError):  # it is damaged: the numbers begin again
-        earlier = [Attempt(**each) for each in json.loads(path.read_text())] if path.is_file() else []
+    earlier = attempts_of(folder)
     own = (str(len(earlier) + 1), secrets.token_hex(3))
     attempt = Attempt(as_id((*names, *own)), account.project, account.entity)
     if is_writable(folder):
-        with write_whole(path) as building:
+        with write_whole(folder / "wandb.json") as building:
             building.write_text(json.dumps([asdict(each) for each in (*earlier, attempt)], indent=1))
     return attempt, earlier
+
+
+def attempts_of(folder: Path) -> list[Attempt]:
+    """The runs that were opened on W&B for a folder; none where their record is damaged."""
+    with suppress(OSError, ValueError, TypeError):
+        return [Attempt(**each) for each in json.loads((folder / "wandb.json").read_text())]
+    return []
 
 
 def as_id(names: Sequence[str]) -> str:
@@ -105,9 +110,7 @@ def as_id(names: Sequence[str]) -> str:
 class Service:
     """A run on W&B. After the first error nothing more is sent, and a warning has said so."""
 
-    def __init__(
-        self, folder: Path, account: Account, identity: Identity, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: Path, account: Account, identity: Identity) -> None:
         self.folder, self.account = folder, account
         self.identity = identity
         self.run: Any = None
@@ -119,9 +122,11 @@ class Service:
         self.attempt, self.earlier = new_attempt(folder, account, identity.names)
         try:
             with ended_if_interrupted():
-                self.run = self.begin(say)
+                self.run, line = self.begin()
         except Exception as error:
             self.give_up(error)
+        else:
+            say(line)
         self.guarded(define_axes)
 
     @property
@@ -132,8 +137,8 @@ class Service:
     def alive(self) -> bool:
         return self.run is not None and not self.failed
 
-    def begin(self, say: Callable[[str], None]) -> wandb.Run:
-        """Online with credentials and network, else offline with one line that says so. Never asks, never
+    def begin(self) -> tuple[wandb.Run, str]:
+        """Online with credentials and network, else offline; with the line that says so. Never asks, never
         waits long."""
         import wandb
 
@@ -146,19 +151,15 @@ class Service:
                 wandb.setup(wandb.Settings(silent=True))  # else login tells who is logged in
                 if wandb.login(prompt=False, verify=False):  # init verifies
                     run = wandb.init(mode="online", **self.options())
-                    say(f"W&B: {run.url}")
                     self.is_online = True
-                    return run
+                    return run, f"W&B: {run.url}"
             except Exception as error:
-                reason = type(error).__name__
+                reason = f"no connection ({type(error).__name__})"
                 # What failed may have taken its id.
                 self.attempt, _ = new_attempt(self.folder, self.account, self.identity.names)
         run = wandb.init(mode="offline", **self.options())
-        say(
-            f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync "
-            f"{shlex.quote(run.settings.sync_dir)}"
-        )
-        return run
+        where = shlex.quote(run.settings.sync_dir)
+        return run, f"W&B: {reason}, so this run is logged offline. Send it later with: wandb sync {where}"
 
     def options(self) -> dict[str, Any]:
         import wandb
@@ -234,6 +235,10 @@ def ended_if_interrupted() -> Iterator[None]:
 
         wandb.teardown(exit_code=1)
         raise
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def said(error: Exception) -> str:

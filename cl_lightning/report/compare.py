@@ -43,6 +43,9 @@ HARMLESS = (  # settings that do not change what a number means
     "trainer.probe_every", "trainer.probe_at", "trainer.probe_examples", "trainer.evaluate",
 )  # fmt: skip
 SPEED = ("trainer.accelerator", "trainer.threads")  # settings that change seconds, and no other number
+LEARNERS_OWN = (  # settings, and beginnings of settings, that each learner of an experiment has for itself
+    "learner.", "selection.", "backbone.init", "trainer.lr", "trainer.momentum", "trainer.weight_decay",
+)  # fmt: skip
 
 
 class Code(NamedTuple):
@@ -235,15 +238,17 @@ def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing(groups: Sequence[Group]) -> list[str]:
-    """Settings in which groups of one experiment and learner differ: what was varied. Different streams are
-    shown by their names alone, and different kinds of data by theirs."""
+    """Settings in which groups of one experiment differ: what was varied. A learner's own settings count
+    where they differ within the learner. Different streams are shown by their names alone, and different
+    kinds of data by theirs."""
     varied = []
     for key in dict.fromkeys(key for group in groups for key in group.settings):
         of_source, of_stream = key.startswith("data."), key.startswith("stream.") and key != "stream.name"
+        same_in_a_row = ["stream.name"] * of_stream + ["data"] * of_source
         alike: dict[tuple, set] = {}
         for group in groups:
-            same_in_a_row = ["stream.name"] * of_stream + ["data"] * of_source
-            which = (group.experiment, group.learner, *(group.settings.get(name) for name in same_in_a_row))
+            learner = group.learner if key.startswith(LEARNERS_OWN) else None
+            which = (group.experiment, learner, *(group.settings.get(name) for name in same_in_a_row))
             if key in group.settings or not of_source:  # another source shows in the stream's name
                 alike.setdefault(which, set()).add(repr(group.settings.get(key)))
         if any(len(values) > 1 for values in alike.values()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,13 +19,28 @@ LEAST = 20  # columns that a text has at least, before a further table is begun
 BETWEEN = 3  # columns between the texts of two cells: a line, and a space on both sides
 
 
+class Output(Console):
+    """Standard output. Where nobody reads it any more (``| head``), the program goes on without."""
+
+    def on_broken_pipe(self) -> None:
+        throw_output_away()
+
+
+def throw_output_away() -> None:
+    """Write no more to standard output, and not what waits to be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def new_console() -> Console:
     """Standard output, as wide as its terminal; elsewhere as COLUMNS says, or 120 columns."""
-    console = Console()
+    console = Output()
     if console.is_terminal:
         return console
     said = os.environ.get("COLUMNS", "")
-    return Console(width=int(said) if said.isdecimal() and int(said) else ELSEWHERE)
+    return Output(width=int(said) if said.isdecimal() and int(said) else ELSEWHERE)
+
+
+Cell = str | Text  # a Text with a style is shown in it
 
 
 class Column(NamedTuple):
@@ -35,11 +51,12 @@ class Column(NamedTuple):
 
 
 def tables(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, keys: int = 1
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int, keys: int = 1
 ) -> list[Table]:
-    """The rows in one table, or in several where one would be too wide. The first ``keys`` columns say what a
-    row is about: they are in each table. Where they leave so little room that there would be more tables for
-    it, a table of their own numbers the rows, and the others go by the numbers."""
+    """The rows in one table, or in several where one would be too wide; without heads where all are empty.
+    The first ``keys`` columns say what a row is about: they are in each table. Where they leave so little
+    room that there would be more tables for it, a table of their own numbers the rows, and the others go by
+    the numbers."""
     least = [least_width(column, cells) for column, cells in zip(columns, zip(*rows))]
     by_number = [max(cell_len(str(len(rows))), cell_len("row")), *least[keys:]]
     wide = needed([*least[:keys], max(least[keys:], default=0)]) > width
@@ -56,8 +73,8 @@ def tables(
 
 
 def numbered(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], keys: int
-) -> tuple[list[list[str]], list[Column], list[list[str]]]:
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], keys: int
+) -> tuple[list[list[Cell]], list[Column], list[list[Cell]]]:
     """What each row is, by number; and columns and rows with the number in the place of the first columns.
 
     >>> numbered([Column("learner"), Column("lr"), Column("ACC")], [["gem", "0.1", "0.5"]], 2)[::2]
@@ -87,9 +104,9 @@ def parts(least: Sequence[int], keys: int, width: int) -> Iterator[list[int]]:
         yield part
 
 
-def one_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, keys: int) -> Table:
+def one_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int, keys: int) -> Table:
     """With lines between rows where what a row is about goes over several lines."""
-    widths = [max(map(cell_len, (column.head, *cells))) for column, cells in zip(columns, zip(*rows))]
+    widths = [max(map(length, (column.head, *cells))) for column, cells in zip(columns, zip(*rows))]
     if needed(widths) > width:  # heads go over several lines
         widths = [natural_width(column, cells) for column, cells in zip(columns, zip(*rows))]
     while needed(widths) > width and any(column.text for column in columns):
@@ -97,13 +114,14 @@ def one_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: i
         if widths[widest] == 1:
             break
         widths[widest] -= 1
-    cells = [[wrapped(cell, w) for cell, w in zip(row, widths)] for row in rows]
-    table = Table(show_lines=any("\n" in cell for row in cells for cell in row[:keys]))
+    cells = [[wrapped(str(cell), w) for cell, w in zip(row, widths)] for row in rows]
+    lines = any("\n" in cell for row in cells for cell in row[:keys])
+    table = Table(show_lines=lines, show_header=any(column.head for column in columns))
     for column, w in zip(columns, widths):
         head = Text(wrapped(column.head, w))
         table.add_column(head, justify="left" if column.text else "right", no_wrap=True, width=w)
-    for row in cells:
-        table.add_row(*map(Text, row))
+    for row, texts in zip(rows, cells):
+        table.add_row(*(Text(text, getattr(cell, "style", "")) for cell, text in zip(row, texts)))
     return table
 
 
@@ -112,11 +130,15 @@ def needed(widths: Sequence[int]) -> int:
     return sum(w + BETWEEN for w in widths) + 1
 
 
-def natural_width(column: Column, cells: Sequence[str]) -> int:
-    return max(map(cell_len, (*column.head.split(), *cells)), default=1)
+def length(cell: Cell) -> int:
+    return cell_len(str(cell))
 
 
-def least_width(column: Column, cells: Sequence[str]) -> int:
+def natural_width(column: Column, cells: Sequence[Cell]) -> int:
+    return max(map(length, (*column.head.split(), *cells)), default=1)
+
+
+def least_width(column: Column, cells: Sequence[Cell]) -> int:
     natural = natural_width(column, cells)
     return min(natural, LEAST) if column.text else natural
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from cl_lightning.report.compare import (
@@ -19,8 +20,14 @@ from cl_lightning.report.compare import (
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-    """Lines on images that are not the named ones, and on code that was not the same."""
-    return [*chosen(groups), *stand_ins(groups), *withheld(groups), *different_code(groups)]
+    """Lines on images that are not the named ones, and on seeds and code that were not the same."""
+    return [
+        *chosen(groups),
+        *stand_ins(groups),
+        *withheld(groups),
+        *different_seeds(groups),
+        *different_code(groups),
+    ]
 
 
 def chosen(groups: Sequence[Group]) -> list[str]:
@@ -71,6 +78,24 @@ def withheld(groups: Sequence[Group]) -> list[str]:
     return [
         f"{experiment}: images of {', '.join(sorted(names))} {why}." for experiment, names in found.items()
     ]
+
+
+def different_seeds(groups: Sequence[Group]) -> list[str]:
+    """A line for each experiment with two rows of which neither has all seeds of the other. (Where one has
+    more, their number tells.)"""
+    varied = differing(groups)
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.experiment, []).append(group)
+    lines = []
+    for of_one in found.values():
+        pairs = combinations({frozenset(group.seeds) for group in of_one}, 2)
+        if any(not (one <= other or other <= one) for one, other in pairs):
+            rows = "; ".join(
+                f"{row_name(group, varied)} for seed {seed_list(group.seeds)}" for group in of_one
+            )
+            lines.append(f"These rows have not the same seeds, and so not the same draws: {rows}.")
+    return lines
 
 
 def different_code(groups: Sequence[Group]) -> list[str]:

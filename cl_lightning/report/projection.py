@@ -6,9 +6,9 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any
 
 from cl_lightning.errors import Refusal
 from cl_lightning.report.figures import heat
@@ -85,40 +85,25 @@ class Projection:
 
 @dataclass
 class Curves:
-    """The curves of training in ``logs.csv``. Each point is given out once: here or live, and also where a
-    resumed run trains it again."""
+    """The curves of training in ``logs.csv``, where each point stands once. Each is given out once."""
 
     path: Path
     read: int = 0  # bytes
-    given: set[tuple[int, str, str]] = field(default_factory=set)
-
-    def live(self, metrics: Mapping[str, Any], step: int) -> Point | None:
-        """The point of what is being logged; None where that is no curve of training, or was given out."""
-        point: Point = {"batches": step}
-        for name, value in metrics.items():
-            if name.startswith(OF_TRAINING) and isinstance(value, SupportsFloat):
-                key = (step, name, repr(float(value)))
-                if key not in self.given:
-                    self.given.add(key)
-                    point[name] = float(value)
-        return point if len(point) > 1 else None
 
     def news(self) -> Iterator[Point]:
         """What was written since the last call: values of one mini-batch together, but for a second value of
         one name. A task's last mini-batch is where the next task begins."""
-        metrics: dict[str, float] = {}
-        last = 0
+        point: Point = {}
         for step, name, value in self.lines():
-            if (step != last or name in metrics) and (point := self.live(metrics, last)):
+            if point and (step != point["batches"] or name in point):
                 yield point
-            if step != last or name in metrics:
-                metrics = {}
-            metrics[name], last = value, step
-        if point := self.live(metrics, last):
+                point = {}
+            point |= {"batches": step, name: value}
+        if point:
             yield point
 
     def lines(self) -> Iterator[tuple[int, str, float]]:
-        """What was written since the last call, without a last line that is not whole."""
+        """What was written of training since the last call, without a last line that is not whole."""
         if not self.path.is_file():
             return
         with self.path.open("rb") as file:
@@ -128,7 +113,8 @@ class Curves:
         for cells in csv.reader(whole.decode(errors="replace").splitlines()):
             try:
                 step, name, value = cells
-                yield int(step), name, float(value)
+                if name.startswith(OF_TRAINING):
+                    yield int(step), name, float(value)
             except ValueError:  # the head, and lines that are damaged
                 continue
 

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from cl_lightning.report.layout import BETWEEN, Column, new_console, tables, titled
+from cl_lightning.report.layout import Cell, Column, new_console, tables, titled
 
-HEADS = {  # of a column of accuracies, by task, and of the column before them
-    "task": len("0.123") + BETWEEN,
-    "learned": len("learned") + BETWEEN + 1,
-}
+LOOKS = {"satisfied": "green", "violated": "red", "unknown": "yellow"}  # of verdicts
 
 
 def show(
@@ -62,11 +59,11 @@ def parts_of(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     """All tables of a run, with their titles. Tasks are counted from 0."""
     return [
         *accuracy_table(results["accuracy_matrix"], width),
-        *titled("Metrics", metric_table(metrics_in(results))),
-        *path_table(results),
+        *titled("Metrics", *metric_table(metrics_in(results), width)),
+        *path_table(results, width),
         *choice_table(results, width),
         *cost_table(results, width),
-        *(card_table(results["card"]) if "card" in results else []),  # from schema 2 on
+        *(card_table(results["card"], width) if "card" in results else []),  # from schema 2 on
     ]
 
 
@@ -74,24 +71,17 @@ def accuracy_table(matrix: list[list[float | None]], width: int) -> list[Rendera
     """The whole accuracy matrix where it fits, else what papers look at first: when it was learned, and at
     the end."""
     tasks = len(matrix[0])
-    if HEADS["learned"] + tasks * HEADS["task"] > width:
-        table = Table()
-        for column in ("task", "just learned", "at the end"):
-            table.add_column(column, justify="right")
-        for j in range(tasks):
-            table.add_row(str(j), three_digits(matrix[j + 1][j]), three_digits(matrix[-1][j]))
-        return titled("Test accuracy on each task (results.json has the whole matrix)", table)
-    table = Table()
-    table.add_column("learned", justify="right")
-    for j in range(tasks):
-        table.add_column(str(j), justify="right", no_wrap=True)
+    rows: list[list[Cell]] = []
     for learned, row in enumerate(matrix):
-        cells = [
-            f"[bold]{three_digits(value)}[/bold]" if j == learned - 1 else three_digits(value)
-            for j, value in enumerate(row)
-        ]
-        table.add_row("none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells)
-    return titled("Test accuracy on task (columns) after learning tasks (rows)", table)
+        cells = [Text(three_digits(value), "bold" * (j == learned - 1)) for j, value in enumerate(row)]
+        rows.append(["none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells])
+    whole = tables([Column("learned"), *(Column(str(j)) for j in range(tasks))], rows, width)
+    if len(whole) == 1:
+        return titled("Test accuracy on task (columns) after learning tasks (rows)", *whole)
+    columns = [Column("task"), Column("just learned"), Column("at the end")]
+    two = [[str(j), three_digits(matrix[j + 1][j]), three_digits(matrix[-1][j])] for j in range(tasks)]
+    title = "Test accuracy on each task (results.json has the whole matrix)"
+    return titled(title, *tables(columns, two, width))
 
 
 def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
@@ -108,12 +98,12 @@ def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def metric_table(metrics: dict[str, float | None]) -> Table:
-    table = Table(show_header=False)
+def metric_table(metrics: dict[str, float | None], width: int) -> list[Table]:
+    rows = []
     for name, value in metrics.items():
         signed = "+" if "transfer" in name or "forgetting" in name else ""
-        table.add_row(name.replace("_", " "), "-" if value is None else f"{value:{signed}.4f}")
-    return table
+        rows.append([name.replace("_", " "), "-" if value is None else f"{value:{signed}.4f}"])
+    return tables([Column("", text=True), Column("", text=True)], rows, width)
 
 
 def choice_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
@@ -161,26 +151,22 @@ def cost_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
 
 
 def with_title(
-    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
 ) -> list[RenderableType]:
     """Nothing where there are no rows."""
     return titled(title, *tables(columns, rows, width)) if rows else []
 
 
-def path_table(results: Mapping[str, Any]) -> list[RenderableType]:
+def path_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     """How many modules of each task's path are an earlier task's, and which task's; nothing for learners
     without paths."""
-    notes = module_paths(results)
-    if not notes:
-        return []
-    table = Table()
-    for head in ("task", "modules", "re-used", "of task"):
-        table.add_column(head, justify="right")
+    notes, rows = module_paths(results), []
     for task, note in enumerate(notes):
         path, count = note["path"], note["reused"]
         sources = [j for j in note["sources"] if count and notes[j]["path"][:count] == path[:count]]
-        table.add_row(str(task), str(len(path)), str(count), str(sources[0]) if sources else "-")
-    return titled("Modules re-used", table)
+        rows.append([str(task), str(len(path)), str(count), str(sources[0]) if sources else "-"])
+    columns = [Column(head) for head in ("task", "modules", "re-used", "of task")]
+    return with_title("Modules re-used", columns, rows, width)
 
 
 def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -194,14 +180,13 @@ def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     return notes if notes and all(known) else []
 
 
-def card_table(card: list[dict[str, str]]) -> list[RenderableType]:
-    table = Table()
-    for column in ("rule", "verdict", "evidence"):
-        table.add_column(column, no_wrap=column != "evidence", overflow="fold")
+def card_table(card: list[dict[str, str]], width: int) -> list[RenderableType]:
+    columns = [Column(head, text=True) for head in ("rule", "verdict", "evidence")]
+    rows: list[list[Cell]] = []
     for finding in card:
-        looks = {"satisfied": "green", "violated": "red", "unknown": "yellow"}[finding["verdict"]]
-        table.add_row(finding["rule"], f"[{looks}]{finding['verdict']}[/]", escape(finding["evidence"]))
-    return titled("Card: what this evaluation does and does not show", table)
+        verdict = Text(finding["verdict"], LOOKS[finding["verdict"]])
+        rows.append([finding["rule"], verdict, finding["evidence"]])
+    return with_title("Card: what this evaluation does and does not show", columns, rows, width)
 
 
 def three_digits(value: float | None) -> str:

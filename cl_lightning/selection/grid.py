@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cl_lightning.checking import check_value
 from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters
 from cl_lightning.errors import Refusal
+from cl_lightning.likeness import nearest
 
 if TYPE_CHECKING:
     from cl_lightning.learners.base import Learner
@@ -108,10 +109,15 @@ def check_grid(grid: Mapping[str, Any], learner: type[Learner]) -> None:
     for name, given in grid.items():
         if name not in known:
             raise Refusal(
-                f"selection.grid.{name}: {learner.__name__} has no {name!r} in its grid. "
-                f"It knows {', '.join(known)}."
+                f"selection.grid.{name}: {learner.__name__} has no {name!r} in its grid."
+                f"{nearest(name, known)}"
             )
-        for value in dimension(name, given):
+        values = dimension(name, given)
+        if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+            raise Refusal(
+                f"selection.grid.{name}={values} has {twice[0]} twice: the candidates would be the same."
+            )
+        for value in values:
             check_value(
                 Hyperparameters if name in OPTIMIZER_KEYS else learner, name, value, f"selection.grid.{name}"
             )

@@ -28,6 +28,17 @@ class Place:
         return f"reference:task{self.index}" if self.part == "reference" else f"{self.part}{self.index}"
 
     @property
+    def words(self) -> str:
+        """The place in a sentence.
+
+        >>> Place("task", 1).words, Place("reference", 4).words, Place("predictors", 2).words
+        ('task 1', 'the reference on task 4', 'the predictors after task 1')
+        """
+        if self.part == "predictors":
+            return f"the predictors after task {self.index - 1}"
+        return f"{'the reference on ' * (self.part == 'reference')}task {self.index}"
+
+    @property
     def learned(self) -> int:
         """How many tasks are learned before."""
         return self.index + (self.part == "reference")
@@ -242,6 +253,7 @@ class StartRecord:
     stream: StreamRecord
     passes: int | None  # of a single pass: how often each example may be seen
     callbacks: list[str]  # of the user's own
+    of_a_sweep: bool = False  # whether a job of a sweep began it; False, too, in older records
 
 
 def mini_batches(phases: Sequence[PhaseRecord]) -> int:

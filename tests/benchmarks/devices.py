@@ -2,9 +2,9 @@
 ``python -m tests.benchmarks.devices``.
 
 The commands are whole ones: they import, compose, go on from the first task, train the second, test and
-write. All begin with the same learned task, and train ten epochs of the next. Patience is off, so that all
-candidates train equally long; ``--patience 50`` sets it. ``--count 8 --accelerator cuda`` shows what a machine
-with 8 GPUs gets.
+write. All begin with the same learned task, and train ten epochs of the next. Patience is off, so that
+all candidates train equally long; ``--patience 50`` sets it. ``--count 8 --accelerator cuda`` shows what a
+machine with 8 GPUs gets.
 """
 
 from __future__ import annotations
@@ -108,6 +108,21 @@ def show(found: Sequence[Measured], count: int) -> None:
     print("\n".join(["", *(each.told for each in found if each.told)]))
 
 
+def tell_overhead(seconds: dict[str, float]) -> None:
+    """Print what a process does besides training, as far as it can be told apart."""
+    commands = {
+        "imports": ["-c", "import cl_lightning.experiment"],
+        "composing": ["-m", "cl_lightning", "--cfg", "job"],
+    }
+    told = {}
+    for what, words in commands.items():
+        began = perf_counter()
+        subprocess.run([sys.executable, *words], capture_output=True, check=True)
+        told[what] = perf_counter() - began
+    told |= {part: value for part, value in seconds.items() if part not in ("train", "score", "cpu")}
+    print("Of the rest, in seconds:", ", ".join(f"{what} {value:.1f}" for what, value in told.items()))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--count", type=int, help="devices, or jobs at once: all GPUs, else 2")
@@ -123,6 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     show(found, given.count)
     print(f"Candidates: {found[0].results['selected'][1]['candidates']}")
+    tell_overhead(found[0].results["costs"][1]["seconds"])
 
 
 if __name__ == "__main__":

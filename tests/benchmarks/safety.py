@@ -11,8 +11,9 @@ from typing import Any
 import torch  # noqa: F401  # its import is not the run's doing
 
 from cl_lightning.cli.command import main
-from cl_lightning.data import copies, lease
+from cl_lightning.data import copies
 from cl_lightning.data.lease import Lease
+from cl_lightning.engine import kept
 from cl_lightning.store.files import Store
 
 spent = 0.0
@@ -38,11 +39,11 @@ def clocked(function: Callable) -> Callable:
 if __name__ == "__main__":
     for cls, names in (
         (Store, ("save", "save_tensors", "load", "saved", "tensors", "drop")),
-        (Lease, ("watch", "end")),
+        (Lease, ("lend", "end")),
     ):
         for name in names:
             setattr(cls, name, clocked(getattr(cls, name)))
-    copies.copies_in, lease.check_saved = clocked(copies.copies_in), clocked(lease.check_saved)
+    copies.copies_in, kept.check_kept = clocked(copies.copies_in), clocked(kept.check_kept)
     began = time.perf_counter()
     code = main(sys.argv[1:])
     print(f"share {spent / (time.perf_counter() - began):.5f}")

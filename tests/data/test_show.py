@@ -155,8 +155,7 @@ def test_half_of_the_images_are_flipped_and_all_windows_come() -> None:
 def augmented_block(s, step: int = 0) -> Block:
     data = StreamDataModule(s)
     with data.open(1) as task:
-        data.prepare(task.train)
-        data.replay(Blocks(task.train, (0, "task1", 0), 10, 2, 4, start_step=step), 0)
+        data.replay(Blocks(task.train, (0, "task1", 0), 10, 2, 4, start_step=step))
         block = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
         block = Block(
             [
@@ -245,8 +244,7 @@ def test_what_comes_in_at_the_border_is_black_as_the_task_sees_it() -> None:
 def test_the_meta_device_can_augment() -> None:
     data = StreamDataModule(stream(flip=True, crop=1))
     with data.open(0) as task:
-        data.prepare(task.train)
-        data.replay(Blocks(task.train, (0, "task0", 0), 10, 1, 2), 0)
+        data.replay(Blocks(task.train, (0, "task0", 0), 10, 1, 2))
         block = next(iter(data.train_dataloader())).to(torch.device("meta"))
         assert data.on_after_batch_transfer(block, 0).batches[0].x.is_meta
 

@@ -3,23 +3,27 @@ a GPU wait for the CPU raises there. So does a tensor that lies elsewhere than t
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.module import StreamDataModule
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.stack import stackable
+from cl_lightning.engine.trainer import OwnCandidates
 from cl_lightning.engine.training import train_batch
 from cl_lightning.learners import (
     AGEM,
@@ -40,6 +44,7 @@ from cl_lightning.learners.parts.memory import last_of_each_task, reservoir
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.protocol import LearnerError, running
 from cl_lightning.randomness import rng, seed_of, seeded
+from cl_lightning.ranks import Ranks
 from cl_lightning.resume import restore
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import task_key
@@ -69,32 +74,57 @@ READS = {
 }
 
 
+def stream() -> Stream:
+    """One whose outputs are masked."""
+    return toys.stream(head="multi_train_test")
+
+
 def after_one_task(name: str) -> Learner:
     """A learner with a task behind it, so that it has memories, importances, modules."""
     cls, options = LEARNERS[name]
-    s = toys.stream()
+    s = stream()
     learner = cls(
         build=toys.builder(s, dropout=0.2), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.1}], **options
     )
     return toys.learn(learner, s, toys.training(max_epochs=1), tasks=1).learner
 
 
-def one_step_on_meta(learner: Learner) -> PhaseRun:
+class NoWaiting(TorchDispatchMode):
+    """Refuses copies to the device for which a GPU would be waited for: of indices that lie on the CPU, and
+    of tensors without ``non_blocking``. A single number of the CPU is no copy."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        given = [part for part in tree_leaves((args, kwargs)) if isinstance(part, torch.Tensor)]
+        made = [part for part in tree_leaves(out) if isinstance(part, torch.Tensor)]
+        from_cpu = [part for part in given if part.device.type == "cpu" and part.dim()]
+        if from_cpu and any(part.device == META for part in (*given, *made)):
+            assert kwargs.get("non_blocking"), f"{func} copies {from_cpu[0].shape} to the device, and waits"
+        return out
+
+
+def one_step_on(learner: Learner, device: torch.device, watched: AbstractContextManager) -> PhaseRun:
     """The first step in the second task: the engine's, without Lightning's loop around it."""
-    learner.to(META)
-    task = toys.stream().task(1, lease=Lease(META))
+    learner.to(device)
+    task = stream().task(1, lease=Lease(device))
     with patch.object(MNTDP, "scores", lambda self, task: [1.0]):  # a search reads values, once a task
         phase = next(learner.learn(task))
     blocks = Blocks(task.train, (0, "task1", 0), 10, 1, 1, 1)
     settings = toys.training(clip=1.0)
     run = PhaseRun(phase, phase.candidates, task, settings, blocks, hooks_of(learner))
     learner.phase_run = run
-    learner.to(META)
-    optimizer = run.make_optimizer(META)
-    (batch,) = next(iter(blocks)).batches
-    assert batch.x.device == META
-    train_batch(learner, run, batch, optimizer)
+    learner.to(device)
+    optimizer = run.make_optimizer(device)
+    with watched:
+        (batch,) = next(iter(blocks)).batches
+        assert batch.x.device == device
+        train_batch(learner, run, batch, optimizer)
     return run
+
+
+def one_step_on_meta(learner: Learner) -> PhaseRun:
+    return one_step_on(learner, META, NoWaiting())
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -183,8 +213,19 @@ class ReadsBack(Finetune):
         return loss if loss.item() < 100 else loss * 0
 
 
+class CopiesAndWaits(Finetune):
+    def extend(self, batch):
+        return batch.cat(batch.x[torch.arange(2)], batch.y[:2], batch.task[:2])
+
+
+def test_a_step_that_copies_and_waits_would_be_noticed() -> None:
+    s = stream()
+    with pytest.raises(LearnerError, match=r"copies .* and waits"):
+        one_step_on_meta(CopiesAndWaits(build=toys.builder(s), head=s.head, grid=[{}]))
+
+
 def test_a_step_that_reads_a_value_back_would_be_noticed() -> None:
-    s = toys.stream()
+    s = stream()
     with pytest.raises(LearnerError, match="meta tensor"):
         one_step_on_meta(ReadsBack(build=toys.builder(s), head=s.head, grid=[{}, {"lr": 0.1}]))
 
@@ -198,3 +239,13 @@ def test_what_learners_store_of_a_task_lies_where_its_examples_were_lent() -> No
         memory: dict[str, Any] = {}
         store(memory)
         assert {part.device for part in memory.values() if isinstance(part, torch.Tensor)} == {META}
+
+
+def test_between_phases_a_learner_stays_on_its_device() -> None:
+    s = stream()
+    learner = Finetune(build=toys.builder(s), head=s.head).to(META)
+    strategy = OwnCandidates(META, Ranks())
+    strategy.connect(learner)
+    strategy.accelerator = Mock()
+    strategy.teardown()
+    assert {p.device for p in learner.parameters()} == {META}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import torch
 from cl_lightning.checking import check_arguments
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split
+from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.trainer import new_trainer
@@ -295,3 +298,27 @@ def test_two_pieces_of_work_need_two_names() -> None:
 
     with pytest.raises(Refusal, match=r"once\('search', ...\) is called twice in task0"):
         learn(Twice(build=builder(toys.stream()), head=toys.stream().head, seed=0), toys.stream())
+
+
+def test_what_only_training_needs_is_freed_at_the_end_of_a_phase(monkeypatch) -> None:
+    """Also without Python's garbage collector, for which the memory of a GPU does not wait."""
+    held: list[weakref.ref] = []
+    original = PhaseRun.release
+
+    def noted(self: PhaseRun) -> None:
+        states = (value for state in self.optimizer.state.values() for value in state.values())
+        gradients = (p.grad for p in self.parameters if p.grad is not None)
+        held.extend(weakref.ref(tensor) for tensor in (*states, *gradients))
+        original(self)
+        assert not any(tensor() for tensor in held)
+
+    monkeypatch.setattr(PhaseRun, "release", noted)
+    s = toys.stream(tasks=2)
+    learner = Finetune(build=toys.builder(s), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.1}])
+    gc.collect()
+    gc.disable()
+    try:
+        toys.learn(learner, s, toys.training(max_epochs=1))
+    finally:
+        gc.enable()
+    assert len(held) > 20

@@ -415,6 +415,35 @@ def test_callbacks_are_guarded_between_phases_too(tmp_path: Path) -> None:
         )
 
 
+class FailsInLightning(StreamCallback):
+    def on_train_batch_end(self, *_):
+        raise ValueError("its own")
+
+
+class TakesTooLittle(StreamCallback):
+    def on_task_end(self, task):
+        pass
+
+
+class CannotBeMade(StreamCallback):
+    def __init__(self):
+        raise ValueError("its own")
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (FailsInLightning, r"\.on_train_batch_end raised ValueError: its own"),
+        (TakesTooLittle, r"\.on_task_end raised TypeError: "),
+        (CannotBeMade, r"\.__init__ raised ValueError: its own"),
+    ],
+)
+def test_a_callbacks_mistake_is_told_with_its_name_and_line(cls: type, words: str, tmp_path: Path) -> None:
+    callback = f"trainer.callbacks=[{{_target_: {__name__}.{cls.__name__}}}]"
+    with pytest.raises(Refusal, match=rf"{cls.__name__}{words}.*\nat .*test_card\.py, line"):
+        run(tmp_path, callback, "selection=none")
+
+
 class ReadsTheSeed(Independent):
     seeds: set[int] = set()
 

@@ -12,7 +12,17 @@ import pytest
 
 from cl_lightning.cli.report import main
 from cl_lightning.identity import learner_name, relevant
-from cl_lightning.report.compare import COLUMNS, Group, gain, groups_in, papers, published, settings_of, table
+from cl_lightning.report.compare import (
+    COLUMNS,
+    Group,
+    gain,
+    groups_in,
+    head_of,
+    papers,
+    published,
+    settings_of,
+    table,
+)
 from cl_lightning.report.notes import notes
 from cl_lightning.report.results import metrics_of
 from tests.commands import command, configure, run
@@ -125,6 +135,56 @@ def test_settings_in_which_only_different_learners_differ_are_not_what_was_varie
     assert table(groups_in([tmp_path]))[0][:2] == ["learner", "ACC"]
 
 
+@pytest.mark.parametrize(
+    ("change", "head", "cells"),
+    [
+        ("stream=permuted", "stream", ["permuted_mnist", "rotated_mnist"]),
+        ("stream.tasks=3", "tasks", ["20", "3"]),
+        ("data=synthetic", "data", ["real", "synthetic"]),
+        ("data.sources.mnist.folder=usps", "mnist.folder", ["mnist", "usps"]),
+        ("backbone.sizes=[9]", "sizes", ["[100, 100]", "[9]"]),
+        ("backbone._target_=mine.MLP", "class of backbone", ["cl_lightning.backbones.MLP", "mine.MLP"]),
+        ("trainer.max_epochs=2", "max_epochs", ["1", "2"]),
+        ("grants.task_id_at_test=false", "task_id_at_test", ["False", "True"]),
+    ],
+)
+def test_what_learners_of_one_experiment_do_not_share_is_told_in_their_rows(
+    change: str, head: str, cells: list[str], tmp_path: Path
+) -> None:
+    result(tmp_path, "gem", 0, 0.5, change)
+    result(tmp_path, "finetune", 0, 0.5)
+    heads, rows = table(groups_in([tmp_path]))
+    assert sorted(row[heads.index(head)] for row in rows) == cells
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["trainer.lr=0.2", "trainer.momentum=0.9", "trainer.weight_decay=1e-5", "backbone.init=torch_unbiased"],
+)
+def test_what_an_experiment_tunes_for_each_learner_is_told_where_it_differs_within_one(
+    change: str, tmp_path: Path
+) -> None:
+    result(tmp_path, "gem", 0, 0.5, change)
+    result(tmp_path, "finetune", 0, 0.5)
+    assert table(groups_in([tmp_path]))[0][:2] == ["learner", "ACC"]
+    result(tmp_path, "gem", 0, 0.5, "trainer.lr=0.1")
+    assert head_of(change.partition("=")[0]) in table(groups_in([tmp_path]))[0]
+
+
+def test_rows_that_have_seeds_of_their_own_are_told_below_the_table(tmp_path: Path) -> None:
+    """Where one has more than another, the column of their number tells."""
+    for learner, seeds in (("gem", (0, 1)), ("finetune", (0, 1, 2))):
+        for seed in seeds:
+            result(tmp_path, learner, seed, 0.5)
+    assert notes(groups_in([tmp_path])) == []
+    for seed in (1, 2):
+        result(tmp_path, "ewc", seed, 0.5)
+    assert notes(groups_in([tmp_path])) == [
+        "These rows have not the same seeds, and so not the same draws: gem_rotations ewc for seed 1, 2; "
+        "gem_rotations finetune for seed 0, 1, 2; gem_rotations gem for seed 0, 1."
+    ]
+
+
 def test_a_measure_that_some_seed_lacks_is_left_out(tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5)
     result(tmp_path, "gem", 1, 0.6, bwt=None)
@@ -152,6 +212,38 @@ def test_of_the_data_the_kind_is_told_and_what_is_said_of_each_source_but_for_pl
 def test_no_run_no_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main([str(tmp_path)]) == 2
     assert "No finished run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("wadnb .", "There is no folder wadnb. Did you mean wandb?"),
+        (". nowhere", "There is no folder nowhere. See python -m cl_lightning.report --help."),
+        ("wandb . nowhere", "There is no folder nowhere. See python -m cl_lightning.report wandb --help."),
+        ("panels nowhere", "There is no folder nowhere. See python -m cl_lightning.report panels --help."),
+        ("status nowhere", "There is no folder nowhere. See python -m cl_lightning.report status --help."),
+        (
+            "wandb . --projct x",
+            "The command line cannot be read: unrecognized arguments: --projct x\n"
+            "See python -m cl_lightning.report wandb --help.",
+        ),
+    ],
+)
+def test_what_is_no_folder_and_no_option_is_a_sentence(
+    arguments: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result(tmp_path, "gem", 0, 0.5)
+    assert main(arguments.split()) == 2
+    assert capsys.readouterr() == ("", f"{says}\n")
+
+
+def test_every_command_of_reports_has_a_page_of_help(capsys: pytest.CaptureFixture) -> None:
+    for words in ([], ["status"], ["wandb"], ["panels"]):
+        with pytest.raises(SystemExit, match="0"):
+            main([*words, "--help"])
+        whole = " ".join(["python -m cl_lightning.report", *words])
+        assert capsys.readouterr().out.startswith(f"usage: {whole} [-h]")
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.errors import Refusal
 from cl_lightning.loggers import CSVLogger
 from cl_lightning.loggers.base import loggers_of, opened, opened_loggers
-from cl_lightning.report.projection import Curves
 from tests.commands import configure, run
 
 
@@ -113,9 +112,6 @@ def test_values_that_are_no_floats_of_pythons_stand_there_as_numbers(tmp_path: P
     written = ["0.1", "3", "True", "no"]
     lines = (tmp_path / "logs.csv").read_text().splitlines()[1:]
     assert [line.rpartition(",")[2] for line in lines] == [str(tenth), str(tenth), "0.5", "0.25", *written]
-    live = Curves(tmp_path / "logs.csv")
-    live.live({f"train/{i}": value for i, value in enumerate(values)}, 0)
-    assert list(live.news()) == [], "what was sent live is not sent again"
 
 
 # ---- several, and Lightning's ------------------------------------------------------------------------------
@@ -147,7 +143,6 @@ def test_a_list_of_choices_uses_all_of_them_and_none_adds_nothing() -> None:
 
 
 def test_lightnings_logger_for_tensorboard_gets_the_same_values(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run(tmp_path, "+logger.tb._target_=pytorch_lightning.loggers.TensorBoardLogger", "trainer.log_every=1")
@@ -221,6 +216,16 @@ def test_a_logger_that_fails_is_named_and_what_was_trained_is_kept(
 def test_what_is_no_logger_is_refused_before_anything_is_made(override: str, said: str) -> None:
     with pytest.raises(Refusal, match=re.escape(said)):
         check_targets(configure("logger=[csv,wandb]", override))
+
+
+@pytest.mark.parametrize("overrides", [("logger=wandb", "logger.csv=null"), ("logger=wandb", "~logger.csv")])
+def test_wandb_without_the_file_that_its_curves_come_from_is_refused(overrides: tuple[str, ...]) -> None:
+    with pytest.raises(Refusal, match=r"none of these loggers writes it\.\nChoose logger=wandb"):
+        check_targets(configure(*overrides))
+
+
+def test_wandb_goes_with_a_class_of_ones_own_that_writes_the_file(tmp_path: Path) -> None:
+    check_targets(configure("logger=wandb", "logger.csv._target_=tests.report.test_loggers.Told"))
 
 
 def test_a_logger_whose_package_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:

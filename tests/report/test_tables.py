@@ -188,6 +188,14 @@ def test_progress_is_a_line_a_task_elsewhere() -> None:
     assert re.fullmatch(r"1 of 3 tasks learned, mean test accuracy on them 0\.500, \d+:\d\d left", lines[0])
 
 
+def test_one_task_is_no_tasks() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    display = ProgressDisplay(console)
+    display.on_stream_start("toy", 1, learned=0)
+    display.on_evaluated(None, 1, [0.5])
+    assert console.file.getvalue() == "1 of 1 task learned, mean test accuracy on them 0.500\n"
+
+
 def test_the_time_left_is_that_of_as_many_tasks_at_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("cl_lightning.callbacks.progress.monotonic", lambda: now[0])

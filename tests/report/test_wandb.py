@@ -24,10 +24,12 @@ from typing import Any
 import pytest
 import torch
 import wandb
+from wandb.sdk import wandb_setup
 
 from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
+from cl_lightning.loggers import CSVLogger, wandb_run, wandb_service
 from cl_lightning.loggers.wandb_run import WandbRun, open_wandb, send_run, tags_of
 from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
 from cl_lightning.report.panels import PANELS, draw_panels
@@ -41,6 +43,7 @@ from cl_lightning.report.projection import (
     is_drawn,
     metrics_at,
 )
+from cl_lightning.store.files import checksum
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import RowRecord, TaskRecord
 from tests import docs, dying
@@ -220,7 +223,7 @@ def test_the_artifact_has_results_configuration_and_figures_and_learners_where_t
     assert artifact(read).name == "results"
     assert sorted(entry.path for entry in artifact(read).manifest.contents) == sorted(files)
     copied = shutil.copytree(finished, tmp_path / "run")
-    send_run(copied, Account("p", mode="offline"), checkpoints=True, say=lambda line: None)
+    send_run(copied, Account("p", mode="offline"), checkpoints=True)
     learners = [f"tasks/00{i}.pt" for i in range(3)]
     entries = artifact(runs_in(copied)[-1]).manifest.contents
     assert sorted(entry.path for entry in entries) == sorted([*files, *learners])
@@ -290,11 +293,12 @@ def but_seconds(points: list[tuple[float, str, Any]]) -> Counter:
 
 
 def test_after_kills_the_newest_run_has_each_point_once_and_all_of_them(tmp_path: Path, read: Read) -> None:
-    again = partial(run, tmp_path, *WHOLE, "figures=false")
-    for fault in ("block:2", "record written:3", "results:1"):
+    each_alone = (*WHOLE, "figures=false", "trainer.block=1")
+    again = partial(run, tmp_path, *each_alone)
+    for fault in ("block:3", "record written:3", "results:1"):  # two mini-batches are trained again
         dying.killed(fault, again)
     again()
-    killed = runs_in(folder_of(configure(f"outputs={tmp_path}", *SMALL, *WHOLE)))
+    killed = runs_in(folder_of(configure(f"outputs={tmp_path}", *SMALL, *each_alone)))
     assert len(killed) == 4
     assert len({each.id for each in killed}) == 4
     assert [each.exit_code for each in killed] == [None, None, None, 0]
@@ -326,7 +330,7 @@ def test_report_sends_what_the_run_itself_sent(finished: Path, read: Read, tmp_p
     ends = [{k: v for k, v in each.summary.items() if k[:5] in ("final", "card/")} for each in (sent, read)]
     assert ends[0] == ends[1]
     assert set(sent.run.tags) == set(read.run.tags)
-    (said,) = capsys.readouterr().out.splitlines()
+    (said,) = capsys.readouterr().err.splitlines()
     assert said.endswith(f"wandb sync {sent.path.parent}")
 
 
@@ -380,11 +384,9 @@ def test_a_damaged_record_of_a_sweep_keeps_no_run_back_and_is_told(
 ) -> None:
     sweep, runs = copy_of(swept, tmp_path)
     (sweep / "sweep.json").write_bytes(damage.encode("latin-1"))
-    shutil.rmtree(runs[1])
     assert report(["wandb", str(tmp_path)]) == 2
     assert f"{sweep / 'sweep.json'}, which says" in capsys.readouterr().err
-    (sent,) = runs_in(runs[0])
-    assert sent.run.job_type == "point", "its job has said so"
+    assert [runs_in(run)[0].run.job_type for run in runs] == ["point", "point"]
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "3", "logger: some", "\xff\x00", None])
@@ -404,19 +406,27 @@ def test_a_damaged_configuration_keeps_no_other_run_back_and_is_told(
     assert len(runs_in(runs[1])) == 1
 
 
-def test_runs_of_a_sweep_that_was_interrupted_are_its_points(swept: Path, tmp_path: Path) -> None:
-    """It has no record; its jobs have said which runs they are."""
-    sweep, runs = copy_of(swept, tmp_path)
-    (sweep / "sweep.json").unlink()
-    (sweep / "jobs" / "1.json").write_text("[")
-    assert report(["wandb", *map(str, runs)]) == 0
-    assert [runs_in(run)[0].run.job_type for run in runs] == ["point", "run"]
+def test_a_run_is_a_point_where_a_job_of_a_sweep_began_it(
+    swept: Path, finished: Path, tmp_path: Path
+) -> None:
+    """Its own record says so, without the sweep. Older records do not: they are runs."""
+    _, (run_, _) = copy_of(swept, tmp_path)
+    shutil.rmtree(run_.parent.parent / "sweeps")
+    alone = shutil.copytree(finished, tmp_path / "alone", ignore=shutil.ignore_patterns("wandb"))
+    older = shutil.copytree(run_, tmp_path / "older")
+    store, start = open_store(older)
+    content = json.loads((store.save("run", start) and older / "run.json").read_text())
+    del content["record"]["of_a_sweep"], content["crc"]
+    (older / "run.json").write_text(json.dumps({**content, "crc": checksum(content)}))
+    assert report(["wandb", *map(str, (run_, alone, older)), "--offline"]) == 0
+    types = [runs_in(folder)[0].run.job_type for folder in (run_, alone, older)]
+    assert types == ["point", "run", "run"]
 
 
 def test_a_value_of_ones_own_that_is_no_number_is_no_point(tmp_path: Path) -> None:
-    curves = Curves(tmp_path / "logs.csv")
     mine = {"train/mine": torch.tensor(0.5), "train/words": "two", "val/none": None, "epoch": 3}
-    assert curves.live(mine, 4) == {"batches": 4, "train/mine": 0.5}
+    CSVLogger(tmp_path).log_metrics(mine, 4)
+    assert list(Curves(tmp_path / "logs.csv").news()) == [{"batches": 4, "train/mine": 0.5}]
 
 
 def test_report_of_no_run_says_what_to_give(tmp_path: Path, capsys) -> None:
@@ -433,7 +443,7 @@ def test_what_is_not_whole_yet_in_the_curves_comes_with_the_next_look(tmp_path: 
     )
     assert list(curves.news()) == [{"batches": 0, "train/loss": 0.5, "val/best": 0.2}]
     with path.open("a") as file:
-        file.write("ss,0.25\n1,val/best,0.4\n1,task,1\n1,val/best,0.1\nbroken\n0,val/best,0.2\n")
+        file.write("ss,0.25\n1,val/best,0.4\n1,task,1\n1,val/best,0.1\nbroken\n")
     assert list(curves.news()) == [
         {"batches": 1, "train/loss": 0.25, "val/best": 0.4},
         {"batches": 1, "val/best": 0.1},
@@ -471,7 +481,7 @@ def test_a_resumed_run_online_begins_with_what_was_trained_before_and_has_each_p
     assert before
     assert Counter(live[: len(before)]) == Counter(before)
     assert Counter(live) == Counter(curves_in(folder))
-    assert sum("W&B: " in line for line in capsys.readouterr().out.splitlines()) == 1
+    assert sum("W&B: " in line for line in capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.usefixtures("as_if_online")
@@ -515,7 +525,7 @@ def test_earlier_runs_of_a_folder_are_tagged_as_superseded(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
-            send_run(copied, Account("p"), say=lambda line: None)
+            send_run(copied, Account("p"))
     (old,) = server.values()
     assert (old.tags, old.saved) == (["a", "superseded"], 1)
     assert asked[:2] == [f"cl_lightning/{next(iter(server))}", first.path]
@@ -545,15 +555,15 @@ def test_a_network_that_dies_stops_no_run_and_is_told_once(
 
 
 def test_without_a_login_it_goes_offline_with_one_line(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
-    asked, said = [], []
+    asked = []
     monkeypatch.setattr(wandb, "login", lambda **options: asked.append(options["prompt"]))
-    send_run(copied, Account("p"), say=said.append)
+    send_run(copied, Account("p"))
     (sent,) = runs_in(copied)
     assert asked == [False]
-    assert said == [
+    assert capsys.readouterr().err.splitlines() == [
         "W&B: no credentials, so this run is logged offline. Send it later with: "
         f"wandb sync {sent.path.parent}"
     ]
@@ -562,13 +572,27 @@ def test_without_a_login_it_goes_offline_with_one_line(
 def test_the_commands_that_are_printed_can_be_copied_where_a_path_has_a_space(tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my run"
     folder.mkdir()
-    service = Service(folder, Account("p", mode="offline"), Identity(("a",), "g", "run"), print)
-    *_, wandb_sync, where = shlex.split(capsys.readouterr().out)
+    service = Service(folder, Account("p", mode="offline"), Identity(("a",), "g", "run"))
+    *_, wandb_sync, where = shlex.split(capsys.readouterr().err)
     assert (wandb_sync, Path(where).parent) == ("sync", folder / "wandb")
     with pytest.warns(UserWarning, match="report wandb") as told:
         service.give_up(ConnectionError())
     assert shlex.split(str(told[0].message).partition("later with: ")[2])[-1] == str(folder)
     service.finish(succeeded=False)
+
+
+@pytest.mark.parametrize("network", ["there", "gone"])
+def test_nothing_of_wandbs_is_open_when_a_run_has_ended(network: str, tmp_path: Path) -> None:
+    """W&B ends its own process with the program's once no run is open; else the program waits for it."""
+    before = wandb_setup.singleton().most_recent_active_run  # another test's, which could not end it
+    service = Service(tmp_path, Account("p", mode="offline"), Identity(("a",), "g", "run"))
+    assert wandb_setup.singleton().most_recent_active_run is service.run
+    if network == "gone":
+        with pytest.warns(UserWarning, match="W&B failed"):
+            service.give_up(ConnectionError())
+    service.finish(succeeded=False)
+    assert wandb_setup.singleton().most_recent_active_run is before
+    assert runs_in(tmp_path)[0].exit_code == 1
 
 
 @pytest.mark.all
@@ -591,9 +615,9 @@ def test_without_a_network_it_goes_offline_with_one_line_never_waits_and_leaves_
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    out, err = process.communicate(timeout=120)  # ends when all that could write there have ended
+    _, err = process.communicate(timeout=120)  # ends when all that could write there have ended
     assert process.returncode == 0, err
-    said = [line for line in out.splitlines() if "offline" in line]
+    said = [line for line in err.splitlines() if "offline" in line]
     assert len(said) == 1
     assert "wandb sync" in said[0]
     with pytest.raises(ProcessLookupError):
@@ -610,9 +634,9 @@ def test_where_wandb_is_disabled_nothing_is_written_or_sent_and_one_line_says_so
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert run(tmp_path, "logger=wandb", "stream.tasks=1", "selection=none")["finished"]
     said = "W&B: WANDB_MODE=disabled, so nothing is logged there."
-    assert [line for line in capsys.readouterr().out.splitlines() if "W&B" in line] == [said]
+    assert [line for line in capsys.readouterr().err.splitlines() if "W&B" in line] == [said]
     assert report(["wandb", str(tmp_path)]) == 2, "it was not sent"
-    assert capsys.readouterr().out.splitlines() == [said]
+    assert capsys.readouterr().err.splitlines() == [said]
     assert list(tmp_path.rglob("logs.csv"))
     assert not list(tmp_path.rglob("*wandb*"))
 
@@ -634,18 +658,18 @@ def test_a_signal_while_wandb_is_opened_or_closed_leaves_no_run_that_passes_for_
             *{"first points": (Projection, "news"), "last points": (WandbRun, "end")}[point], ends
         )
     with pytest.raises(SystemExit, match="143"):
-        send_run(copied, Account("p", mode="offline"), say=lambda line: None)
+        send_run(copied, Account("p", mode="offline"))
     (sent,) = runs_in(copied)
     assert sent.exit_code == 1
 
 
 @pytest.mark.usefixtures("as_if_online")
 def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """W&B knows the id of the one that failed, and would refuse it."""
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
-    begin, said = wandb.init, []
+    begin = wandb.init
 
     def fails_online(mode: str, **options: Any) -> Any:
         if mode == "online":
@@ -653,11 +677,51 @@ def test_a_run_that_cannot_be_opened_online_is_opened_offline_as_another(
         return begin(mode=mode, **options)
 
     monkeypatch.setattr(wandb, "init", fails_online)
-    send_run(copied, Account("p"), say=said.append)
+    send_run(copied, Account("p"))
     (sent,) = runs_in(copied)
     assert sent.run.display_name.endswith("/3")
     assert sent.exit_code == 0
-    assert [line.partition(",")[0] for line in said] == ["W&B: TimeoutError"]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("W&B: no connection (TimeoutError), so this run is logged offline. Send it")
+
+
+class Begun:
+    """A run of W&B's, online, that takes everything."""
+
+    url = "https://wandb.example/us/p/runs/1"
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modes of the runs that are opened; W&B opens any."""
+    modes: list[str] = []
+    monkeypatch.setattr(wandb, "setup", lambda settings: None)
+    monkeypatch.setattr(wandb, "login", lambda **options: True)
+    monkeypatch.setattr(wandb, "init", lambda mode, **options: modes.append(mode) or Begun())
+    return modes
+
+
+def test_the_address_of_a_run_online_is_printed_beside_what_a_pipe_gets(
+    begun: list[str], tmp_path: Path, capsys
+) -> None:
+    service = Service(tmp_path, Account("p"), Identity(("a",), "g", "run"))
+    assert (begun, service.online) == (["online"], True)
+    assert capsys.readouterr() == ("", f"W&B: {Begun.url}\n")
+
+
+def test_a_line_that_cannot_be_printed_opens_no_second_run(
+    begun: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody_reads(line: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(wandb_service, "say", nobody_reads)
+    with pytest.raises(BrokenPipeError):
+        Service(tmp_path, Account("p"), Identity(("a",), "g", "run"))
+    assert begun == ["online"]
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------
@@ -675,14 +739,23 @@ def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path:
     assert summary.run.run_group == f"quickstart/sweeps/{folder.name}"
     (table,) = [json.loads(path.read_text()) for path in summary.media("sweep/table")]
     rows = [dict(zip(table["columns"], row)) for row in table["data"]]
-    ends = [json.loads((folder / row["run"] / "results.json").read_text()) for row in rows]
+    assert [row["job"] for row in rows] == ["seed=0", "seed=1"]
+    assert [row["run"] for row in rows] == [
+        point.run.run_id for point in sorted(points, key=lambda point: point.run.display_name)
+    ]
+    runs = [folder / job["run"] for job in json.loads((folder / "sweep.json").read_text())["jobs"]]
+    ends = [json.loads((run / "results.json").read_text()) for run in runs]
     assert [row["state"] for row in rows] == ["done", "done"]
     assert [row["ACC"] for row in rows] == [end["metrics"]["average_accuracy"] for end in ends]
     assert [row["val_accuracy"] for row in rows] == [end["validation_at_end"]["mean"] for end in ends]
     assert summary.summary["sweep/jobs"] == 2
     assert report(["wandb", str(tmp_path), "--offline"]) == 0
     assert [each.run.job_type for each in runs_in(folder)] == ["sweep"] * 2
-    assert [each.run.job_type for each in runs_in(folder / rows[0]["run"])] == ["point"] * 2
+    assert [each.run.job_type for each in runs_in(runs[0])] == ["point"] * 2
+    again = json.loads(runs_in(folder)[-1].media("sweep/table")[0].read_text())
+    assert [row[1] for row in again["data"]] == [runs_in(run)[-1].id for run in runs], (
+        "as they were sent last"
+    )
 
 
 def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -> None:
@@ -692,8 +765,9 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     capsys.readouterr()
     assert command_line(wandb_too) == 0
     *_, said, command = capsys.readouterr().err.splitlines()
-    assert said == "Runs that were finished before are only shown. This sends them to W&B:"
-    runs = sorted(tmp_path.glob("*/finetune/*"))
+    assert said == "What was finished before is only shown. This sends it to W&B:"
+    assert not list(tmp_path.rglob("wandb*")), "nothing is opened, neither for runs nor for the sweep"
+    runs = [*sorted(tmp_path.glob("*/finetune/*")), *tmp_path.glob("*/sweeps/*")]
     words = shlex.split(command)
     assert words == [
         "python",
@@ -708,12 +782,16 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     assert {runs_in(run)[0].run.project for run in runs} == {"mine"}
     assert command_line(wandb_too) == 0
     assert "only shown" not in capsys.readouterr().err, "W&B has them"
+    assert [len(runs_in(run)) for run in runs] == [1, 1, 1]
 
 
-def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(finished: Path, tmp_path: Path) -> None:
+def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(
+    finished: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(wandb_run, "in_rounds", lambda: True)
     copied = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("wandb"))
     for status in ("failed", "failed", "success"):  # two rounds that end before the run does
-        logger = open_wandb(copied, {"share": "next"}, "p", None, "offline", [], 1, False)
+        logger = open_wandb(copied, "p", None, "offline", [], 1, False)
         logger.log_metrics({"train/loss": 1.0}, 5)
         logger.close(status)
     (sent,) = runs_in(copied)
@@ -733,11 +811,12 @@ def test_a_search_over_whole_streams_shows_test_numbers_of_what_it_chose_alone()
             "card": [], "chosen": None}  # fmt: skip
     won = {**lost, "chosen": {"points": 2}}
     sweep = {"kind": "stream_level", "jobs": [job, job, job]}
-    first, second, third = ([*row] for row in table_of(sweep, [lost, won, None]).rows)
+    ids = ["one", "two", ""]
+    first, second, third = ([*row] for row in table_of(sweep, [lost, won, None], ids).rows)
     assert first[3:] == ["", 0.25, None, None, None, None, None, None]
     assert second[3:] == ["chosen", 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, None]
     assert third[3:] == [""] + [None] * 7
-    grid = table_of({**sweep, "kind": "grid"}, [lost, lost, None]).rows
+    grid = table_of({**sweep, "kind": "grid"}, [lost, lost, None], ids).rows
     assert grid[0][3:] == ["", 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, None]
 
 
@@ -749,7 +828,7 @@ def test_tables_of_a_run_with_a_long_name_are_sent(tmp_path: Path) -> None:
     long = Identity(("n" * 110, "ewc", "0a1b-s0", "token"), "group", "run")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        service = Service(tmp_path, Account("p", mode="offline"), long, print)
+        service = Service(tmp_path, Account("p", mode="offline"), long)
         for key in ("matrix/table", "card/table", "sweep/table"):
             service.send({key: Sheet(["a"], [[1]])})
         service.finish(succeeded=True)

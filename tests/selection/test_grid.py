@@ -39,8 +39,13 @@ def test_grids_without_values_are_refused(given: object) -> None:
         grid_points({"x": given})
 
 
+def test_a_value_that_comes_twice_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"selection.grid.lr=\[0.1, 0.2, 0.1\] has 0.1 twice"):
+        check_grid({"lr": [0.1, 0.2, 0.1]}, Finetune)
+
+
 def test_a_name_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(Refusal, match=r"selection\.grid\.learning_rate.*lr, weight_decay, momentum, start"):
+    with pytest.raises(Refusal, match=r"selection\.grid\.learning_rate: .* Did you mean lr\?"):
         check_grid({"learning_rate": [1]}, Independent)
     check_grid({"lr": [1], "start": ["clone"]}, Independent)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from cl_lightning.data.sources.cache import Images, Substitute
-from cl_lightning.errors import Refusal, nearest
+from cl_lightning.errors import Refusal
+from cl_lightning.likeness import nearest
 
 
 class Sources(Mapping[str, Images]):

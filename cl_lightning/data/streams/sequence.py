@@ -28,6 +28,14 @@ Level = Annotated[int, Field(ge=0, le=255)]
 Colour = Annotated[
     Sequence[Level], Field(min_length=3, max_length=3, description="[red, green, blue], each 0 to 255")
 ]
+Tasks = Annotated[
+    Sequence[Mapping[str, Any]],
+    Field(
+        min_length=1,
+        description="a list of tasks, each a mapping, as in conf/stream/ctrl_short.yaml; a number of tasks "
+        "is for stream=split, permuted or rotated",
+    ),
+]
 Pair = Annotated[Sequence[Count], Field(min_length=2, max_length=2)]
 
 
@@ -75,7 +83,7 @@ def parse_task(task_spec: Mapping[str, Any], index: int) -> TaskSpec:
 def sequence(
     sources: Mapping[str, Images],
     seed: Size,
-    tasks: Annotated[Sequence[Mapping[str, Any]], Field(min_length=1)],
+    tasks: Tasks,
     head: HeadMode = "multi_train_test",
     n_val: Size = 0,
     test_per_class: Count | None = 1000,

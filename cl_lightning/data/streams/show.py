@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from cl_lightning.checking import Count, Fulfils, Size
 from cl_lightning.errors import Refusal
+from cl_lightning.randomness import moved
 
 ROUNDING = 1e-3  # grey levels by which arithmetic may fall short of a whole one
 FLAT = 1e-3  # a channel that deviates less than this counts as constant, and is not divided by its deviation
@@ -52,7 +53,7 @@ class Show:
         comes in at the border."""
         if self.flip:
             flipped = torch.rand(len(x), generator=generator) < 0.5
-            x = torch.where(flipped.to(x.device)[:, None, None, None], x.flip(-1), x)
+            x = torch.where(moved(flipped, x.device)[:, None, None, None], x.flip(-1), x)
         if self.crop:
             n, channels, height, width = x.shape
             p = self.crop
@@ -63,7 +64,7 @@ class Show:
             windows = wide.unfold(2, height, 1).unfold(
                 3, width, 1
             )  # a view: (n, channels, 2p + 1, 2p + 1, height, width)
-            down, right = torch.randint(2 * p + 1, (2, n), generator=generator).to(x.device)
+            down, right = moved(torch.randint(2 * p + 1, (2, n), generator=generator), x.device)
             x = windows[torch.arange(n, device=x.device), :, down, right]
         return x
 

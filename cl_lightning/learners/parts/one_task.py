@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any
 
 import torch
 
 from cl_lightning.data.task import Head
 from cl_lightning.learners.base import Learner
+from cl_lightning.randomness import moved
 
 
 def own_network(learner: Learner, task: int, num_outputs: int) -> Any:
@@ -23,5 +25,11 @@ def widened(narrow: torch.Tensor, head: Head, task: int) -> torch.Tensor:
     if (own := head.owned[task]) == tuple(range(head.num_outputs)):
         return narrow
     return narrow.new_full((len(narrow), head.num_outputs), -torch.inf).index_copy(
-        1, torch.tensor(own, device=narrow.device), narrow
+        1, numbers_on(narrow.device, own), narrow
     )
+
+
+@cache
+def numbers_on(device: torch.device, own: tuple[int, ...]) -> torch.Tensor:
+    """Numbers of outputs on a device: copied there once."""
+    return moved(torch.tensor(own), device)

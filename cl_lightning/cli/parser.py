@@ -1,0 +1,32 @@
+"""Command lines that are not Hydra's: of reports and of data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+from cl_lightning.errors import Refusal
+from cl_lightning.likeness import close
+
+
+class Parser(argparse.ArgumentParser):
+    """Its errors are sentences."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Refusal(f"The command line cannot be read: {message}\nSee {self.prog} --help.")
+
+    def add_folders(self, what: str, *commands: str, needed: bool = False) -> None:
+        """The folders of a command, each of which is there. One that is not may be meant for a word."""
+
+        def folder(text: str) -> Path:
+            if Path(text).is_dir():
+                return Path(text)
+            meant = f" Did you mean {near[0]}?" if (near := close(text, commands)) else ""
+            raise Refusal(f"There is no folder {text}.{meant or f' See {self.prog} --help.'}")
+
+        if needed:
+            self.add_argument("folders", nargs="+", type=folder, help=what)
+        else:
+            help_ = f"{what} (default: outputs)"
+            self.add_argument("folders", nargs="*", type=folder, default=[Path("outputs")], help=help_)

@@ -1,0 +1,418 @@
+"""The one door into a learner's code: what a hook raises, returns, writes or draws is told as its own, with
+its place."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from cl_lightning.data.task import Batch
+from cl_lightning.engine.hooks import GIVES
+from cl_lightning.errors import Refusal
+from cl_lightning.learners import Finetune, Learner, Phase
+from cl_lightning.protocol import LearnerError, ProtocolError, copied
+from tests import toys
+from tests.commands import run
+from tests.toys import builder, learn, training
+
+
+def make(cls: type[Finetune], **options: object) -> Finetune:
+    s = toys.stream()
+    return cls(build=builder(s, **options), head=s.head)
+
+
+def one_task(cls: type[Finetune], **settings: object) -> toys.Learned:
+    return learn(make(cls), toys.stream(tasks=1), training(patience=10, **settings))
+
+
+def own_run(tmp_path: Path, cls: type, *overrides: str) -> None:
+    run(tmp_path, f"learner._target_={__name__}.{cls.__name__}", "selection=none", *overrides)
+
+
+def line_of(cls: type, words: str) -> str:
+    """Where a line of a class stands, as errors say it."""
+    lines, first = inspect.getsourcelines(cls)
+    return f"at {__file__}, line {first + next(i for i, line in enumerate(lines) if words in line)}: "
+
+
+# ---- what it raises ----------------------------------------------------------------------------------------
+
+
+class WrongShape(Finetune):
+    def on_task_start(self, task):
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Linear(6, 4))
+
+    def logits(self, c, batch):
+        return c.network(batch.x)  # here
+
+    def forward(self, x, task):
+        return x.flatten(1)[:, :4]
+
+
+class AdoptsTheOutcome(Finetune):
+    def learn(self, task):
+        best = yield Phase(self.candidates(task))
+        self.adopt(best, task)  # here
+
+
+class OldSignature(Finetune):
+    def shared(self, batch):  # here
+        return None
+
+
+class WritesToItsGraph(Finetune):
+    def loss(self, c, batch):  # here
+        z = self.logits(c, batch).exp()
+        loss = z.square().mean()
+        z.add_(1)
+        return loss
+
+
+class FailsWithoutAPhase(Finetune):
+    def learn(self, task):
+        return {}["no phase"]  # here
+
+
+class FailsInPredictors(Finetune):
+    def predictors(self, seen):
+        raise ValueError("no predictors")  # here
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (WrongShape, "logits raised RuntimeError: mat1 and mat2"),
+        (AdoptsTheOutcome, "learn raised AttributeError: 'Outcome'"),
+        (OldSignature, "shared raised TypeError"),
+        (WritesToItsGraph, "loss raised RuntimeError: one of the variables needed for gradient"),
+        (FailsWithoutAPhase, "learn raised KeyError"),
+        (FailsInPredictors, "predictors raised ValueError: no predictors"),
+    ],
+)
+def test_an_error_is_placed_in_the_authors_own_file_wherever_it_arose(cls: type, words: str) -> None:
+    """While operations are counted, in a hook of the base, before a hook begins, in the backward pass."""
+    with pytest.raises(LearnerError) as told:
+        one_task(cls)
+    assert str(told.value).startswith(f"{cls.__name__}.{words}")
+    assert line_of(cls, "# here") in str(told.value)
+    assert len(str(told.value).splitlines()) <= 5
+
+
+def test_an_error_of_a_learner_that_ships_is_placed_in_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(F, "cross_entropy", torch.bmm)
+    with pytest.raises(LearnerError, match=r"(?s)Finetune\.loss raised .*\nat .*learners/base\.py, line"):
+        one_task(Finetune)
+
+
+class FailsInInit(Finetune):
+    def __init__(self, **base):
+        super().__init__(**base)
+        self.n = 1 // 0
+
+
+class TakesNoBase(Finetune):
+    def __init__(self, strength=1.0):
+        super().__init__()
+
+
+class CallsNoSuper(Finetune):
+    def __init__(self, strength=1.0, **base):
+        self.strength = strength
+
+
+class FailsInAccount(Finetune):
+    def account(self):
+        return {"n": 1 // 0}
+
+
+class NeedsADict(Finetune):
+    needs = {"task_id_at_test": True}
+
+
+class KeepsAGraph(Finetune):
+    def on_task_end(self, task):
+        self.memory["anchor"] = [torch.cat([p.reshape(-1) for p in self.network.parameters()])]
+
+
+class RemembersInAList(Finetune):
+    def __init__(self, **base):
+        super().__init__(**base)
+        self.memory = []
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (FailsInInit, r"\.__init__ raised ZeroDivisionError.*\nat .*test_hooks\.py, line \d+: self\.n"),
+        (TakesNoBase, r" takes no build, head, grid, seed.*\nWrite .*\*\*base"),
+        (CallsNoSuper, r"\.__init__ makes no learner: it must call super\(\)\.__init__"),
+        (FailsInAccount, r"\.account raised ZeroDivisionError.*\nat .*test_hooks\.py, line"),
+        (NeedsADict, r"\.needs is a dict\. Write needs = Needs"),
+        (KeepsAGraph, r"'s self\.memory\['anchor'\]\[0\] is a tensor with the graph.*\.detach\(\)"),
+        (RemembersInAList, " sets self.memory to a list"),
+    ],
+)
+def test_mistakes_outside_of_hooks_name_the_class_too(cls: type, words: str, tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=cls.__name__ + words):
+        own_run(tmp_path, cls)
+
+
+def test_what_cannot_be_copied_for_a_test_is_named() -> None:
+    learner = make(Finetune)
+    learner.rows = (i for i in range(3))
+    with pytest.raises(LearnerError, match=r"Finetune keeps in self\.rows what cannot be copied: .*gen"):
+        copied(learner)
+
+
+# ---- what it returns ---------------------------------------------------------------------------------------
+
+
+class ReturnsNoLoss(Finetune):
+    def loss(self, c, batch):
+        super().loss(c, batch)
+
+
+class ReturnsANumber(Finetune):
+    def loss(self, c, batch):
+        return super().loss(c, batch).item()
+
+
+class ReturnsALossAnExample(Finetune):
+    def loss(self, c, batch):
+        return F.cross_entropy(self.logits(c, batch), batch.y, reduction="none")
+
+
+class ReturnsNoBatch(Finetune):
+    def extend(self, batch):
+        batch.cat(*(part[:1] for part in (batch.x, batch.y, batch.task)))
+
+
+class ReturnsABareBatch(Finetune):
+    """Without the key, each step would draw the same."""
+
+    def extend(self, batch):
+        return Batch(batch.x, batch.y, batch.task)
+
+
+class ReturnsFewLogits(Finetune):
+    def logits(self, c, batch):
+        return super().logits(c, batch)[:, :2]
+
+    def loss(self, c, batch):
+        return F.cross_entropy(super().logits(c, batch), batch.y)
+
+
+class ScoresNothing(Finetune):
+    def learn(self, task):
+        yield Phase(self.candidates(task), score=lambda c, val: None)
+
+
+class ScoresEachImage(Finetune):
+    def learn(self, task):
+        yield Phase(self.candidates(task), score=lambda c, val: torch.ones(len(val)))
+
+
+class YieldsNothing(Finetune):
+    def learn(self, task):
+        self.adopt(self.candidates(task)[0], task)
+
+
+class YieldsCandidates(Finetune):
+    def learn(self, task):
+        yield self.candidates(task)
+
+
+class HasNoPredictors(Finetune):
+    def predictors(self, seen):
+        return {}
+        yield
+
+
+class PredictsByItself(Finetune):
+    def predictors(self, seen):
+        return self
+        yield
+
+
+@pytest.mark.parametrize(
+    ("cls", "hook", "gave"),
+    [
+        (ReturnsNoLoss, "loss", "None"),
+        (ReturnsANumber, "loss", "a float, "),
+        (ReturnsALossAnExample, "loss", r"a tensor of shape \(10,\)"),
+        (ReturnsNoBatch, "extend", "None"),
+        (ReturnsABareBatch, "extend", "a Batch"),
+        (ReturnsFewLogits, "logits", r"a tensor of shape \(40, 2\)"),
+        (ScoresNothing, "score", "None"),
+        (ScoresEachImage, "score", r"a tensor of shape \(40,\)"),
+        (YieldsNothing, "learn", "None"),
+        (YieldsCandidates, "learn", "a list"),
+        (HasNoPredictors, "predictors", r"a dict, {}"),
+        (PredictsByItself, "predictors", "a PredictsByItself"),
+    ],
+)
+def test_what_a_hook_must_give_is_said_where_it_gives_something_else(cls: type, hook: str, gave: str) -> None:
+    words = rf"{cls.__name__}\.{hook} must .*; it gave {gave}.*\nat .*test_hooks"
+    with pytest.raises(LearnerError, match=words):
+        one_task(cls)
+
+
+def test_hooks_that_must_give_something_are_those_of_the_contract() -> None:
+    assert {name for name in GIVES if " " not in name} - {"yields", "score"} <= set(vars(Learner))
+
+
+class LearnsAsFinetune(Finetune):
+    """``learn`` need not be a generator itself: what it does first is guarded and seeded all the same."""
+
+    def learn(self, task):
+        self.drawn = torch.rand(3).tolist()
+        return super().learn(task)
+
+    def predictors(self, seen):
+        return super().predictors(seen)
+
+
+class DrawsInAGenerator(Finetune):
+    def learn(self, task):
+        self.drawn = torch.rand(3).tolist()
+        yield from super().learn(task)
+
+
+def test_a_hook_that_returns_another_generator_is_seeded_as_if_it_were_one() -> None:
+    one, other = one_task(LearnsAsFinetune), one_task(DrawsInAGenerator)
+    assert torch.equal(one.weights, one_task(Finetune).weights)
+    assert one.learner.drawn == other.learner.drawn
+
+
+class LooksForTestData(Finetune):
+    stream = toys.stream()
+
+    def learn(self, task):
+        self.stream.test(0)
+        return super().learn(task)
+
+
+def test_a_hook_that_returns_another_generator_is_guarded() -> None:
+    with pytest.raises(ProtocolError, match=r"LooksForTestData\.learn: the test data of task 0"):
+        one_task(LooksForTestData)
+
+
+# ---- what it writes ----------------------------------------------------------------------------------------
+
+
+class ReplacesTheImages(Finetune):
+    def loss(self, c, batch):
+        batch.x = batch.x + torch.randn_like(batch.x)
+        return super().loss(c, batch)
+
+
+class ReplacesThemTwice(Finetune):
+    """Python may give the second one the address of the first."""
+
+    def loss(self, c, batch):
+        batch.y = batch.y + 0
+        batch.y = batch.y + 0
+        return super().loss(c, batch)
+
+
+class CoolsWhatIsShared(Finetune):
+    def shared(self, batch, candidates):
+        return {"old": [self.network(batch.x, batch.task)]}
+
+    def loss(self, c, batch):
+        return super().loss(c, batch) + 0 * batch.shared["old"][0].div_(2).sum()
+
+
+@pytest.mark.parametrize("cls", [ReplacesTheImages, ReplacesThemTwice, CoolsWhatIsShared])
+def test_what_candidates_have_together_is_neither_replaced_nor_written_to(cls: type) -> None:
+    with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.loss: .*changed in place or replaced"):
+        one_task(cls)
+
+
+# ---- what it learns from -----------------------------------------------------------------------------------
+
+
+class LosesOfAnotherNetwork(Finetune):
+    def loss(self, c, batch):
+        return F.cross_entropy(self.network(batch.x, batch.task), batch.y)
+
+
+class LosesWithoutGradient(Finetune):
+    @torch.no_grad()
+    def loss(self, c, batch):
+        return super().loss(c, batch)
+
+
+@pytest.mark.parametrize("cls", [LosesOfAnotherNetwork, LosesWithoutGradient])
+def test_a_loss_that_teaches_its_candidate_nothing_is_refused(cls: type) -> None:
+    with pytest.raises(LearnerError, match=rf"The loss of {cls.__name__} does not depend on .* default"):
+        one_task(cls)
+
+
+class MakesItsGradients(LosesWithoutGradient):
+    def after_backward(self, c, batch):
+        for p in c.parameters:
+            p.grad = torch.ones_like(p)
+
+
+def test_gradients_may_be_made_by_hand() -> None:
+    learned = learn(make(MakesItsGradients), toys.stream(tasks=1), training())
+    assert not torch.equal(learned.weights, toys.weights_of(make(Finetune)))
+
+
+class Warms(Finetune):
+    def masked(self, logits, batch):
+        return logits * (1.0 if batch.epoch == 0 else 5.0)
+
+
+def test_a_mask_of_ones_own_is_no_matter_of_company_or_of_stacks() -> None:
+    """A stack would go by the first mini-batch, in which the mask does nothing yet."""
+    ends = []
+    for stack in (True, False):
+        learner, s = make(Warms, sizes=(64,)), toys.stream(tasks=1)
+        ends.append(learn(learner, s, training(optimizer="sgd", stack=stack)).weights)
+    assert torch.equal(*ends)
+
+
+# ---- what it draws -----------------------------------------------------------------------------------------
+
+
+class DrawsByNumpy(Finetune):
+    def extend(self, batch):
+        rows = torch.from_numpy(np.random.permutation(5))  # noqa: NPY002  (the mistake)
+        return batch.cat(batch.x[rows], batch.y[rows], batch.task[rows])
+
+
+class DrawsByPython(Finetune):
+    def loss(self, c, batch):
+        return super().loss(c, batch) * random.random()
+
+
+@pytest.mark.parametrize(
+    ("cls", "hook", "where"),
+    [
+        (DrawsByNumpy, "extend", "numpy.random"),
+        (DrawsByPython, "loss", "random"),
+    ],
+)
+def test_draws_that_are_not_seeded_for_each_hook_are_refused(cls: type, hook: str, where: str) -> None:
+    with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.{hook}: it drew from .*of {where},"):
+        one_task(cls)
+
+
+class DrawsWithASeed(Finetune):
+    def on_task_end(self, task):
+        np.random.default_rng(self.seed).permutation(5)
+        random.Random(self.seed).random()
+        torch.randperm(5)
+
+
+def test_generators_of_ones_own_may_be_drawn_from() -> None:
+    one_task(DrawsWithASeed)
