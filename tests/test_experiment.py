@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import quantiles
 from time import process_time
 
 import jsonschema
@@ -512,4 +512,5 @@ def test_a_task_costs_the_same_however_many_came_before_it(tmp_path: Path) -> No
     )  # fmt: skip
     run(tmp_path, *options)
     spent = [after - before for before, after in pairwise(Clock.times)]
-    assert median(spent[180:]) < 1.1 * median(spent[20:40]) + 0.001
+    late, early = (quantiles(part, n=4)[0] for part in (spent[160:], spent[20:60]))  # a busy machine adds
+    assert late < 1.1 * early + 0.001
