@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -15,6 +15,8 @@ from cl_lightning.identity import effective_settings
 from cl_lightning.protocol import running
 from cl_lightning.randomness import seeded
 from cl_lightning.selection.sweep import in_a_sweep
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -38,8 +40,11 @@ def check_targets(cfg: DictConfig) -> None:
 
 def build_stream(cfg: DictConfig) -> Stream:
     """The stream; the images of its sources are decoded now if this machine never did."""
+    from cl_lightning.data.streams.stream import Stream
+
     make, sources = stream_of(cfg), build_sources(cfg)
-    return make(images=sources[str(cfg.stream.source)]) if "source" in cfg.stream else make(sources=sources)
+    given = {"images": sources[str(cfg.stream.source)]} if "source" in cfg.stream else {"sources": sources}
+    return of_kind(Stream, make(**given), "stream")
 
 
 def stream_of(cfg: DictConfig) -> partial:
@@ -117,6 +122,16 @@ def backbone_of(cfg: DictConfig) -> partial:
     return make
 
 
+def of_kind(kind: type[T], made: Any, path: str) -> T:
+    """What a ``_target_`` has made, if it is of the kind that is asked for."""
+    if not isinstance(made, kind):
+        raise Refusal(
+            f"{path}._target_ made a {type(made).__name__}, and must make a "
+            f"{kind.__module__}.{kind.__name__}."
+        )
+    return made
+
+
 def check_taken(make: partial, group: str, *provided: str) -> None:
     """Refuse a class or function that does not take what the program gives it."""
     parameters, takes_any = keyword_parameters(make.func)
@@ -141,6 +156,8 @@ def named_callbacks(cfg: DictConfig) -> list[str]:
 
 def build_callbacks(cfg: DictConfig) -> list:
     """The user's callbacks, and the display of progress."""
+    from pytorch_lightning import Callback
+
     from cl_lightning.callbacks.base import guarded
     from cl_lightning.callbacks.progress import ProgressDisplay
 
@@ -148,5 +165,5 @@ def build_callbacks(cfg: DictConfig) -> list:
     for i, callback in enumerate(cfg.trainer.callbacks):
         make = resolve_target(callback, f"trainer.callbacks[{i}]")
         with running(make, "__init__"):
-            own.append(guarded(make()))
+            own.append(guarded(of_kind(Callback, make(), f"trainer.callbacks[{i}]")))
     return [*own, *([ProgressDisplay()] if cfg.progress and not in_a_sweep() else [])]

@@ -202,3 +202,20 @@ def test_an_error_from_within_is_two_lines_and_says_how_to_see_more() -> None:
     assert text.startswith("RuntimeError: a")
     assert "debug.traceback=true" in text
     assert len(text.splitlines()) <= 5
+
+
+@pytest.mark.parametrize(
+    ("words", "must_be"),
+    [
+        ("backbone={_target_: collections.OrderedDict}", "torch.nn.Module"),
+        ("stream={_target_: collections.OrderedDict,name: x}", "Stream"),
+        ("+trainer.callbacks=[{_target_: collections.OrderedDict}]", "Callback"),
+    ],
+)
+def test_what_a_target_makes_is_of_the_kind_that_is_asked_for(
+    words: str, must_be: str, tmp_path: Path
+) -> None:
+    code, said = outcome([words], str(tmp_path))
+    assert code == 2
+    assert "_target_ made a OrderedDict, and must make" in said
+    assert must_be in said

@@ -218,7 +218,12 @@ class Learner(pl.LightningModule):
     def fresh(self, *key: object, **options: object) -> nn.Module:
         """A newly initialised network; the same key gives the same weights, whatever the learner."""
         with seeded(self.seed, "init", *key):
-            return self.build(**{"head": self.head, **options})
+            network = self.build(**{"head": self.head, **options})
+        if not isinstance(network, nn.Module):
+            raise Refusal(
+                f"backbone._target_ made a {type(network).__name__}, and must make a torch.nn.Module."
+            )
+        return network
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
         """The result of long work between phases (a search, a statistic), done once a task: after a kill it

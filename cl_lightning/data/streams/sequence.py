@@ -187,22 +187,9 @@ def stream_of_specs(
             return another_order(order, rng(seed, kind, index, "labels"))
         return order
 
-    shape = shape_of(show, sources[task_spec(0).source])
-    for other in {task_spec(index).source for index in range(tasks)} if show.shape is None else ():
-        if sources[other].shape != shape:
-            raise Refusal(
-                f"Images of {other} are {sources[other].shape}, those of the first task {shape}. Set "
-                "stream.show.shape."
-            )
-
-    counts = [len(classes_of(index)) for index in range(tasks)]
-    if head == "domain" and len(set(counts)) > 1:
-        raise Refusal(
-            "stream.head=domain shares outputs, but these tasks differ in their number of classes. Use "
-            "multi_train_test."
-        )
-    first = [0] * tasks if head == "domain" else [0, *accumulate(counts)]
-    owned = tuple(tuple(range(start, start + count)) for start, count in zip(first, counts))
+    used = {name: sources[name] for name in dict.fromkeys(task_spec(index).source for index in range(tasks))}
+    shape = common_shape(show, used)
+    owned = outputs_of([len(classes_of(index)) for index in range(tasks)], head)
 
     @lru_cache(RECIPES_KEPT)
     def a_task(index: int) -> Recipe:
@@ -221,20 +208,15 @@ def stream_of_specs(
         drawn = own.draw(images, order, lambda purpose: (seed, kind, index, purpose))
         labels = torch.full((len(images.classes),), -1)
         labels[order] = torch.tensor(owned[index])
-        pixels = None
         if one.colour is not None and shape[0] != 3:
             raise Refusal(
                 f"stream.tasks[{index}].colour needs images of three channels. Set stream.show.shape to [3, "
                 "height, width]."
             )
-        if one.permute:
-            pixels = torch.randperm(math.prod(shape), generator=rng(seed, kind, index, "permutation"))
-        elif one.rotate:
-            pixels = rotation(shape, one.rotate)
+        pixels = pixels_of(one, shape, rng(seed, kind, index, "permutation"))
         names, colour = tuple(images.classes[c] for c in order), background(one.colour, seed)
-        name = f"{one.source} {' '.join(names)}"
         return Recipe(
-            name,
+            f"{one.source} {' '.join(names)}",
             names,
             drawn.train,
             drawn.val,
@@ -247,15 +229,42 @@ def stream_of_specs(
             one.permute,
         )
 
-    used = tuple(dict.fromkeys(task_spec(index).source for index in range(tasks)))
-    return Stream(
-        kind,
-        tuple(sources[name] for name in used),
-        Head(head, max(own[-1] for own in owned) + 1, owned),
-        a_task,
-        seed,
-        show,
-    )
+    num_outputs = max(own[-1] for own in owned) + 1
+    return Stream(kind, tuple(used.values()), Head(head, num_outputs, owned), a_task, seed, show)
+
+
+def common_shape(show: Show, used: Mapping[str, Images]) -> tuple[int, int, int]:
+    """The shape of all images of a stream: the one that it shows, else that of all its sources."""
+    shape = shape_of(show, next(iter(used.values())))
+    for name, images in used.items() if show.shape is None else ():
+        if images.shape != shape:
+            raise Refusal(
+                f"Images of {name} are {images.shape}, those of the first task {shape}. Set "
+                "stream.show.shape."
+            )
+    return shape
+
+
+def outputs_of(counts: Sequence[int], head: HeadMode) -> tuple[tuple[int, ...], ...]:
+    """The outputs of each task, which has so many classes.
+
+    >>> outputs_of([2, 3], "multi_test"), outputs_of([2, 2], "domain")
+    (((0, 1), (2, 3, 4)), ((0, 1), (0, 1)))
+    """
+    if head == "domain" and len(set(counts)) > 1:
+        raise Refusal(
+            "stream.head=domain shares outputs, but these tasks differ in their number of classes. Use "
+            "multi_train_test."
+        )
+    first = [0] * len(counts) if head == "domain" else [0, *accumulate(counts)]
+    return tuple(tuple(range(start, start + count)) for start, count in zip(first, counts))
+
+
+def pixels_of(one: TaskSpec, shape: tuple[int, int, int], draws: torch.Generator) -> torch.Tensor | None:
+    """Where each pixel of a task's images comes from; None: from its own place."""
+    if one.permute:
+        return torch.randperm(math.prod(shape), generator=draws)
+    return rotation(shape, one.rotate) if one.rotate else None
 
 
 def another_order(order: list[int], generator: torch.Generator) -> list[int]:
