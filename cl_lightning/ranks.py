@@ -279,7 +279,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def have_met() -> bool:
-    """Whether this process has found the other ranks."""
+    """True once this process has found the other ranks."""
     return bool(_store)
 
 
