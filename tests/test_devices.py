@@ -203,9 +203,24 @@ class DiesOnRank1(toys.Coreset):
 
 
 class InterruptsTheCommand(toys.Coreset):
+    """Its rank 1 presses Ctrl-C once, in the fourth mini-batch."""
+
+    def after_backward(self, c, batch) -> None:
+        run = self.phase_run
+        if ranks_module.current().rank == 1 and run.step == 3 and c is run.candidates[run.trainable[0]]:
+            os.kill(os.getppid(), signal.SIGINT)
+
+
+class SavesForEver(toys.Coreset):
+    """Its ranks need longer to save than anybody waits; rank 1 presses Ctrl-C, and again in a second."""
+
     def after_backward(self, c, batch) -> None:
         if ranks_module.current().rank == 1 and self.phase_run.step == 3:
-            os.kill(os.getppid(), signal.SIGINT)
+            Path(os.environ["PIDS"]).write_text(f"{os.getpid()} {os.getppid()}")
+            for _ in range(2):
+                os.kill(os.getppid(), signal.SIGINT)
+                time.sleep(1.0)
+            time.sleep(1000)
 
 
 class OutOfMemory(toys.Coreset):
@@ -384,6 +399,17 @@ def test_ctrl_c_saves_what_all_ranks_train(tmp_path: Path) -> None:
     begun = open_store(folder)[0].records("work/inside", InsideRecord)
     assert sorted(n for record in begun for n in record.numbers) == [0, 1, 2, 3]
     assert status_of(folder).state == "interrupted"
+
+
+@pytest.mark.all
+def test_a_second_ctrl_c_does_not_wait_and_leaves_no_rank_behind(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
+    learner = ("learner._target_=tests.test_devices.SavesForEver", "learner.name=saves")
+    began = time.monotonic()
+    assert main([*SMALL, *SEQUENCE, *learner, *DEVICES, f"outputs={tmp_path / 'runs'}"]) == 130
+    assert time.monotonic() - began < starter.TO_SAVE
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pids").read_text().split()[0]), 0)
 
 
 def test_a_learner_with_one_candidate_says_that_more_devices_do_not_help(

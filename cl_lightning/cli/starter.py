@@ -63,11 +63,12 @@ def on_several(cfg: DictConfig, count: int, command: Sequence[str]) -> float | N
             STARTER: str(os.getpid()),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
-        with termination.handled(), children(folder, env, count) as ranks:
-            while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
+        with termination.handled(), termination.deferred(), children(folder, env, count) as ranks:
+            while not is_over(ranks) and not termination.requested():
                 sleep(0.05)
             by_themselves = [number for number, rank in enumerate(ranks) if rank.poll() is not None]
             end(ranks)
+            termination.exit_if_requested()
             return outcome(folder, ranks, by_themselves)
 
 
@@ -87,19 +88,27 @@ def sweep_job() -> dict[str, Any] | None:
 
 @contextmanager
 def children(folder: Path, env: dict[str, str], count: int) -> Iterator[list[subprocess.Popen]]:
-    """The ranks. However this process ends, they end too, and save what they train."""
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "cl_lightning.cli.rank", str(folder)],
-            env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            start_new_session=True,  # Ctrl-C comes to this process, which asks them to end
-        )
-        for rank in range(count)
-    ]
+    """The ranks. None is left behind: what has not ended when this process goes on is killed, as at a second
+    Ctrl-C."""
+    ranks: list[subprocess.Popen] = []
     try:
+        for number in range(count):
+            of_rank = {**env, "RANK": str(number), "LOCAL_RANK": str(number)}
+            program = [sys.executable, "-m", "cl_lightning.cli.rank", str(folder)]
+            # In a session of its own, since Ctrl-C comes to this process, which asks the ranks to end.
+            ranks.append(subprocess.Popen(program, env=of_rank, start_new_session=True))
         yield ranks
     finally:
-        end(ranks)
+        for rank in ranks:
+            rank.kill()
+        for rank in ranks:
+            rank.wait()
+
+
+def is_over(ranks: Sequence[subprocess.Popen]) -> bool:
+    """Whether all have ended, or one has failed."""
+    codes = [rank.poll() for rank in ranks]
+    return None not in codes or any(codes)
 
 
 def end(ranks: Sequence[subprocess.Popen]) -> None:
