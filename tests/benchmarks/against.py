@@ -1,8 +1,9 @@
 """How fast this tree is beside another revision: ``python -m tests.benchmarks against REVISION``.
 
 Each tree does its own side of each row of the table, in a process of its own and in turns; their processor
-times are compared pair by pair. Prints the mean of the ratios, new over old, and its 95 % interval. Rows
-that have nothing to compare with, such as seconds of whole commands, are left out.
+times are compared pair by pair. Prints the mean of the ratios, new over old, and its 95 % interval. A process
+may be fast or slow for its whole life: ``--starts 15 --pairs 1`` starts new ones for every pair. Rows that
+have nothing to compare with, such as seconds of whole commands, are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from time import process_time
@@ -97,6 +98,13 @@ class Tree:
         self.asks: IO[str] = self.process.stdin
         self.says: IO[str] = self.process.stdout
 
+    def __enter__(self) -> Tree:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+
     def ask(self, word: str) -> None:
         print(word, file=self.asks, flush=True)
 
@@ -123,24 +131,33 @@ def checked_out(revision: str) -> Iterator[Path]:
         yield Path(folder)
 
 
+def compared(new: Tree, old: Tree, pairs: int) -> Iterator[tuple[str, list[float]]]:
+    """Every comparison's name, and the ratios of its pairs."""
+    while (said := new.read()) != "end" and old.read() == said:
+        new.seconds(), old.seconds()  # warms up
+        yield said, [new.seconds() / old.seconds() for _ in range(pairs)]
+        new.ask("next")
+        old.ask("next")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("revision")
-    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--pairs", type=int, default=15, help="of one start")
+    parser.add_argument("--starts", type=int, default=1, help="of new processes, each with so many pairs")
     parser.add_argument("--only", type=int, nargs="*", default=[], help="numbers of comparisons")
     given = parser.parse_args(arguments)
-    with ExitStack() as stack:
-        old = Tree(stack.enter_context(checked_out(given.revision)), given.only)
-        new = Tree(ROOT, given.only)
+    found: dict[str, list[float]] = {}
+    with checked_out(given.revision) as folder:
         print("| comparison | new / old | 95 % | median |\n| --- | --- | --- | --- |", flush=True)
-        while (said := new.read()) != "end" and old.read() == said:
-            new.seconds(), old.seconds()  # warms up
-            ratios = [new.seconds() / old.seconds() for _ in range(given.pairs)]
-            mean, low, high = interval(ratios)
-            middle = statistics.median(ratios)
-            print(f"| {said} | {mean:.3f} | {low:.3f} to {high:.3f} | {middle:.3f} |", flush=True)
-            new.ask("next")
-            old.ask("next")
+        for start in range(1, given.starts + 1):
+            with Tree(ROOT, given.only) as new, Tree(folder, given.only) as old:
+                for name, ratios in compared(new, old, given.pairs):
+                    found[name] = found.get(name, []) + ratios
+                    if start == given.starts:
+                        mean, low, high = interval(found[name])
+                        middle = statistics.median(found[name])
+                        print(f"| {name} | {mean:.3f} | {low:.3f} to {high:.3f} | {middle:.3f} |", flush=True)
 
 
 if __name__ == "__main__":
