@@ -71,10 +71,11 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
                 run.meter.note(i)
         if run.step == 0:
             check_gradients(learner, candidates)
-        if run.settings.clip is not None:
-            for c in candidates:
-                torch.nn.utils.clip_grad_norm_(c.network.parameters(), run.settings.clip)
-        optimizer.step()
+        with uncounted():  # nothing is multiplied here, and a first step makes thousands of tensors
+            if run.settings.clip is not None:
+                for c in candidates:
+                    torch.nn.utils.clip_grad_norm_(c.network.parameters(), run.settings.clip)
+            optimizer.step()
         if "after_step" in run.hooks:
             for i, c in zip(living, candidates):
                 call(learner, run, batch.key, "after_step", c, batch)
