@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from types import FunctionType, TracebackType
 from typing import Any
 
@@ -67,7 +68,7 @@ class running:
 
     def __enter__(self) -> None:
         _running.append(self)
-        self.tensors = handed_tensors(self.handed)  # kept, so that no other gets the id of one
+        self.tensors = handed_tensors(self.handed)
         self.before = versions(self.tensors)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -86,7 +87,8 @@ class running:
 
     def check(self) -> None:
         """Refuse what the code has done without an exception."""
-        if versions(handed_tensors(self.handed)) != self.before:
+        now = handed_tensors(self.handed)
+        if versions(now) != self.before or not all(map(is_, now, self.tensors)):
             raise ProtocolError(
                 "a tensor that was handed to it was changed in place or replaced; other candidates and later "
                 "tests use the same.",
@@ -158,9 +160,9 @@ def handed_tensors(handed: Sequence[object]) -> list[Any]:
     return [tensor for each in handed for tensor in getattr(each, "handed_tensors", ())]
 
 
-def versions(tensors: Sequence[Any]) -> list[tuple[int, int]]:
-    """Which tensors these are, and how often each was changed in place, as torch counts it."""
-    return [(id(tensor), tensor._version) for tensor in tensors]  # private: torch has no public count
+def versions(tensors: Sequence[Any]) -> list[int]:
+    """How often each was changed in place, as torch counts it."""
+    return [tensor._version for tensor in tensors]  # private: torch has no public count
 
 
 def unseeded_generators() -> dict[str, Any]:

@@ -44,9 +44,29 @@ class AddsNoiseInExtend(Finetune):
         return batch
 
 
+class Relabels(Finetune):
+    def loss(self, c, batch):
+        batch.y.zero_()
+        return super().loss(c, batch)
+
+
+class Renumbers(Finetune):
+    def loss(self, c, batch):
+        batch.task.zero_()
+        return super().loss(c, batch)
+
+
 class CentresTheTask(Finetune):
     def on_task_start(self, task):
         task.train.x.sub_(task.train.x.mean())
+
+
+class CentresThePast(Finetune):
+    needs = Needs(past_data=True)
+
+    def on_task_start(self, task):
+        for earlier in task.past:
+            earlier.train.x.sub_(earlier.train.x.mean())
 
 
 class CentresValidation(Finetune):
@@ -64,7 +84,10 @@ class CentresValidation(Finetune):
     [
         (AddsNoise, "loss"),
         (AddsNoiseInExtend, "extend"),
+        (Relabels, "loss"),
+        (Renumbers, "loss"),
         (CentresTheTask, "on_task_start"),
+        (CentresThePast, "on_task_start"),
         (CentresValidation, "score"),
     ],
 )
@@ -72,7 +95,7 @@ def test_examples_written_in_place_are_refused_by_name(cls: type[Finetune], hook
     with pytest.raises(
         ProtocolError, match=rf"{cls.__name__}\.{hook}: .*changed in place.*\n.*batch.x \+ noise"
     ):
-        learn(make(cls), toys.stream(tasks=1))
+        learn(make(cls), toys.stream(tasks=2))
 
 
 class WritesToTestImages(Finetune):
@@ -148,9 +171,33 @@ class SharesALayer(Finetune):
         return [Candidate(one, name="one"), Candidate(other, name="other")]
 
 
+class SharesABuffer(Finetune):
+    def candidates(self, task):
+        one, other = copy.deepcopy(self.network), copy.deepcopy(self.network)
+        for network in (one, other):
+            network.register_buffer("seen", getattr(one, "seen", torch.zeros(2)))
+        return [Candidate(one, name="one"), Candidate(other, name="other")]
+
+
+class HasABuffer(Finetune):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.register_buffer("mean", torch.zeros(2))
+        self.memory["rows"] = torch.zeros(3)
+
+
+class LendsItsBuffer(HasABuffer):
+    def candidates(self, task):
+        network = copy.deepcopy(self.network)
+        network.register_buffer("mean", self.mean)
+        return [Candidate(network)]
+
+
 @pytest.mark.parametrize(
     ("cls", "words"),
     [
+        (SharesABuffer, r"one and other .* share the tensor seen"),
+        (LendsItsBuffer, r"its own self\.network, or a part of it, as the candidate default"),
         (ProposesItself, r"its own self\.network, or a part of it, as the candidate default"),
         (ProposesOneTwice, r"lr=0.1 and lr=0.2 .* share the tensor trunk"),
         (SharesALayer, r"one and other .* share the tensor head.bias"),
@@ -192,12 +239,27 @@ class TrainsItselfForTests(Finetune):
         yield
 
 
-def test_predictors_that_change_the_learner_are_refused() -> None:
+class WritesItsBufferForTests(HasABuffer):
+    def predictors(self, seen):
+        self.mean.add_(1)
+        return {"": self}
+        yield
+
+
+class WritesItsMemoryForTests(HasABuffer):
+    def predictors(self, seen):
+        self.memory["rows"].add_(1)
+        return {"": self}
+        yield
+
+
+@pytest.mark.parametrize("cls", [TrainsItselfForTests, WritesItsBufferForTests, WritesItsMemoryForTests])
+def test_predictors_that_change_the_learner_are_refused(cls: type[Finetune]) -> None:
     with pytest.raises(
         ProtocolError,
-        match=r"TrainsItselfForTests\.predictors changed the learner itself.*\n.*copy\.deepcopy",
+        match=rf"{cls.__name__}\.predictors changed the learner itself.*\n.*copy\.deepcopy",
     ):
-        learn(make(TrainsItselfForTests), toys.stream(tasks=1))
+        learn(make(cls), toys.stream(tasks=1))
 
 
 # ---- what a learner keeps ----------------------------------------------------------------------------------

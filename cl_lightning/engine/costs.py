@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from cl_lightning.metrics.flops import Flops
+from cl_lightning.metrics.flops import Flops, uncounted
 
 # One candidate's costs by kind of work: how often it was done, operations for it alone, operations it shares.
 Counts = Mapping[str, Sequence[int]]
 Kind = tuple  # its name and the shape of its mini-batch
+UNCOUNTED = nullcontext()  # one for all: this is done in every mini-batch
 
 
 class Meter:
@@ -28,14 +29,18 @@ class Meter:
         self.counter: Flops | None = None  # open while the first of a kind is counted
         self.kind: Kind = ()
 
-    @contextmanager
-    def counting(self, *kind: object) -> Iterator[None]:
+    def counting(self, *kind: object) -> AbstractContextManager[None]:
         """A guard around one piece of work: the first of its kind is counted."""
         times = self.so_far.get(kind, 0)
         self.so_far[kind] = times + 1
-        if times:
-            yield
-            return
+        return UNCOUNTED if times else self.counting_first(kind)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """A guard around what multiplies nothing, and would only slow the counter down."""
+        return UNCOUNTED if self.counter is None else uncounted()
+
+    @contextmanager
+    def counting_first(self, kind: Kind) -> Iterator[None]:
         self.kind = kind
         with Flops() as self.counter:
             try:

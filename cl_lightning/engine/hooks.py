@@ -110,7 +110,7 @@ def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) 
     if run.seeded[0] != (full := (*key, name)):
         run.seeded = full, seed_of(*full)
     seed_default_generators(run.seeded[1], learner.device)
-    of_phase = {"loss": run.phase.loss, "score": run.phase.score}.get(name)
+    of_phase = run.phase.loss if name == "loss" else run.phase.score if name == "score" else None
     function = getattr(learner, name) if of_phase is None else of_phase
     guard = running if run.step else running_first
     with guard(learner, name, arguments, function=function):

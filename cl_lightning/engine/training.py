@@ -53,12 +53,14 @@ def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
 
 def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimizer) -> None:
     """One mini-batch: every candidate that has something to train takes a step."""
-    lent, living = len(batch), run.trainable
+    living = run.trainable
+    seen = lent = len(batch)
     candidates = [run.candidates[i] for i in living]
     if "extend" in run.hooks:
         with run.meter.counting("extend", batch.x.shape):
             batch = call(learner, run, batch.key, "extend", batch)
             run.meter.note_common(living)
+        seen = len(batch)
     for p in run.parameters:
         p.grad = None  # not 0: parameters that this batch does not use are neither stepped nor decayed
     with run.meter.counting("batch", batch.x.shape):
@@ -71,7 +73,7 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
                 run.meter.note(i)
         if run.step == 0:
             check_gradients(learner, candidates)
-        with uncounted():  # nothing is multiplied here, and a first step makes thousands of tensors
+        with run.meter.paused():  # a first step makes thousands of tensors
             if run.settings.clip is not None:
                 for c in candidates:
                     torch.nn.utils.clip_grad_norm_(c.network.parameters(), run.settings.clip)
@@ -81,7 +83,7 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
                 call(learner, run, batch.key, "after_step", c, batch)
                 run.meter.note(i)
     run.costs.examples += lent
-    run.costs.replayed += len(batch) - lent
+    run.costs.replayed += seen - lent
     run.costs.candidate_examples += lent * len(living)
 
 
