@@ -56,6 +56,12 @@ class Renumbers(Finetune):
         return super().loss(c, batch)
 
 
+class Replaces(Finetune):
+    def loss(self, c, batch):
+        batch.x = batch.x + 0.1
+        return super().loss(c, batch)
+
+
 class CentresTheTask(Finetune):
     def on_task_start(self, task):
         task.train.x.sub_(task.train.x.mean())
@@ -86,6 +92,7 @@ class CentresValidation(Finetune):
         (AddsNoiseInExtend, "extend"),
         (Relabels, "loss"),
         (Renumbers, "loss"),
+        (Replaces, "loss"),
         (CentresTheTask, "on_task_start"),
         (CentresThePast, "on_task_start"),
         (CentresValidation, "score"),
