@@ -102,6 +102,8 @@ def wrong_name(name: str, words: str, arguments: Sequence[str]) -> Refusal:
         return Refusal(f"{' and '.join(about)}: {name} is chosen twice. Leave one out.")
     said = f"{name} is not a key here."
     more = f"{said} --cfg job shows all keys."
+    if f"{name}." in OPEN and about:
+        return Refusal(f"{about[0]} has keys that are new. They are added with a plus: '+{about[0]}'")
     if name.startswith(OPEN):
         more = f"{more} A new one is added with a plus: +{name}=..."
     if listed := listed_by(name):

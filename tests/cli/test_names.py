@@ -170,6 +170,10 @@ NO_KEY = "is not a key here. --cfg job shows all keys."
         ("gpu=true", NO_KEY),
         ("learner.lambda=1", NO_KEY),
         ("selection.grid.quux=[1]", "A new one is added with a plus: +selection.grid.quux=..."),
+        (
+            "trainer.lightning={profiler:simple}",
+            "They are added with a plus: '+trainer.lightning={profiler:simple}'",
+        ),
         ("logger.foo.bar=1", "A new one is added with a plus: +logger.foo.bar=..."),
         ("tasks=3", "a number of tasks is for stream=split, permuted or rotated."),
         ("-m tasks=3,4", "a number of tasks is for stream=split, permuted or rotated."),
