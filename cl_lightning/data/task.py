@@ -185,7 +185,7 @@ class Batch:
     shared: Any = None  # what Learner.shared made of it
 
     def __len__(self) -> int:
-        return len(self.y)
+        return self.y.shape[0]
 
     @property
     def handed_tensors(self) -> tuple[torch.Tensor, ...]:

@@ -67,12 +67,12 @@ class Stack:
     them."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
-        self.layers = list(zip(*(linears(c.network) for c in candidates)))  # by layer, then by network
-        self.weights = [self.side_by_side([layer.weight for layer in of_all]) for of_all in self.layers]
-        self.biases = [self.side_by_side([layer.bias for layer in of_all]) for of_all in self.layers]
-        self.agreed: dict[
-            tuple, bool
-        ] = {}  # by shape of mini-batch: whether it has the bits of separate networks
+        layers = zip(*(linears(c.network) for c in candidates))
+        # By layer, then by network: its weight and its bias.
+        self.layers = [[(layer.weight, layer.bias) for layer in of_all] for of_all in layers]
+        self.weights = [self.side_by_side([weight for weight, _ in of_all]) for of_all in self.layers]
+        self.biases = [self.side_by_side([bias for _, bias in of_all]) for of_all in self.layers]
+        self.agreed: dict[tuple, bool] = {}  # by shape of mini-batch: whether it has separate networks' bits
 
     @staticmethod
     @torch.no_grad()
@@ -84,8 +84,11 @@ class Stack:
 
     def release(self) -> None:
         """Give every network storage of its own again."""
-        for layer in (layer for of_all in self.layers for layer in of_all):
-            layer.weight.data, layer.bias.data = layer.weight.data.clone(), layer.bias.data.clone()
+        for p in self.parameters():
+            p.data = p.data.clone()
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for of_all in self.layers for layer in of_all for p in layer]
 
     @torch.no_grad()
     def learn_from(self, x: Tensor, y: Tensor, seen_by_loss: Callable[[Tensor], Tensor]) -> Tensor:
@@ -95,7 +98,7 @@ class Stack:
         The kernels are those that autograd would call for one network, without building its graph: the same
         bits.
         """
-        n, b = len(self.weights[0]), len(y)
+        n, b = len(self.layers[0]), y.shape[0]
         inputs = [x.flatten(1).expand(n, b, -1)]  # of each layer: (networks, batch, features)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1]):
             inputs.append(torch.baddbmm(bias[:, None], inputs[-1], weight.mT).relu_())
@@ -105,12 +108,9 @@ class Stack:
         # Private: the kernel that autograd itself calls; any other would give other bits.
         delta = torch.ops.aten._log_softmax_backward_data(delta, log_p, 2, log_p.dtype)
         for k in range(len(self.layers) - 1, -1, -1):
-            weights = torch.bmm(delta.mT, inputs[k]).unbind()
-            for layer, weight, own in zip(self.layers[k], weights, delta.unbind()):
-                layer.weight.grad, layer.bias.grad = (
-                    weight,
-                    own.sum(0),
-                )  # one by one: a sum over all adds in another order
+            of_weights = torch.bmm(delta.mT, inputs[k]).unbind()
+            for (weight, bias), of_weight, own in zip(self.layers[k], of_weights, delta.unbind()):
+                weight.grad, bias.grad = of_weight, own.sum(0)  # a sum over all adds in another order
             if k:
                 delta = torch.ops.aten.threshold_backward(torch.bmm(delta, self.weights[k]), inputs[k], 0)
         return log_p
@@ -118,7 +118,7 @@ class Stack:
     def prove(self, x: Tensor, y: Tensor, seen_by_loss: Callable[[Tensor], Tensor]) -> None:
         """Find out whether this mini-batch gets the very gradients that the networks have now, from a pass of
         each by itself."""
-        parameters = [p for of_all in self.layers for layer in of_all for p in (layer.weight, layer.bias)]
+        parameters = self.parameters()
         separate = [p.grad for p in parameters]
         self.learn_from(x, y, seen_by_loss)
         same = all(

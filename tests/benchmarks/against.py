@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -50,6 +51,7 @@ def serve(only: Sequence[int]) -> None:
     the seconds that it took. A line that begins with ``row`` names what was compared."""
     replies = sys.stdout
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    sys.excepthook = lambda *error: traceback.print_exception(*error, file=sys.__stderr__)
     sys.path[0] = os.getcwd()
     import torch
 
