@@ -93,7 +93,8 @@ def bare_paths(width: int, grid: list[dict], steps: int, batch_size: int = 64) -
 
 
 def bare_path(width: int, reused: int) -> tuple[nn.Module, list[nn.Parameter]]:
-    path_modules: Any = list(ResNet(SHAPE, HEAD, width=width).path_modules().values())
+    network = ResNet(SHAPE, HEAD, width=width, channels_last=False)
+    path_modules: Any = list(network.path_modules().values())
     for module in path_modules[:reused]:
         module.requires_grad_(False).eval()
     path = nn.Sequential(*path_modules)
