@@ -363,9 +363,8 @@ STREAMS = {
 def test_every_launcher_ends_with_the_same_results(
     launcher: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(
-        "RAY_TMPDIR", "/tmp"
-    )  # its sockets' names may have 107 characters, tests' folders more
+    # Names of sockets may have 107 characters. Those in the folder of a test would have more.
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")
     options = STREAMS[case]
     more = (f"hydra/launcher={launcher}", *LAUNCHERS[launcher], f"outputs={tmp_path / 'jobs'}")
     process(ROUNDS, *options, *more, cwd=tmp_path)

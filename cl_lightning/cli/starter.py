@@ -88,8 +88,8 @@ def sweep_job() -> dict[str, Any] | None:
 
 @contextmanager
 def children(folder: Path, env: dict[str, str], count: int) -> Iterator[list[subprocess.Popen]]:
-    """The ranks. None is left behind: what has not ended when this process goes on is killed, as at a second
-    Ctrl-C."""
+    """The ranks. Those that still run at the end of the block are killed: after a second Ctrl-C, or where one
+    could not be started."""
     ranks: list[subprocess.Popen] = []
     try:
         for number in range(count):
@@ -106,7 +106,7 @@ def children(folder: Path, env: dict[str, str], count: int) -> Iterator[list[sub
 
 
 def is_over(ranks: Sequence[subprocess.Popen]) -> bool:
-    """Whether all have ended, or one has failed."""
+    """True once all ranks have ended, or one has failed."""
     codes = [rank.poll() for rank in ranks]
     return None not in codes or any(codes)
 

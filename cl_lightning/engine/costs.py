@@ -10,7 +10,7 @@ from cl_lightning.metrics.flops import Flops, uncounted
 # One candidate's costs by kind of work: how often it was done, operations for it alone, operations it shares.
 Counts = Mapping[str, Sequence[int]]
 Kind = tuple  # its name and the shape of its mini-batch
-UNCOUNTED = nullcontext()  # one for all: this is done in every mini-batch
+UNCOUNTED = nullcontext()  # made once, since every mini-batch needs one
 
 
 class Meter:

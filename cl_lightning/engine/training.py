@@ -73,7 +73,7 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
                 run.meter.note(i)
         if run.step == 0:
             check_gradients(learner, candidates)
-        with run.meter.paused():  # a first step makes thousands of tensors
+        with run.meter.paused():  # nothing is multiplied here, and a first step makes thousands of tensors
             if run.settings.clip is not None:
                 for c in candidates:
                     torch.nn.utils.clip_grad_norm_(c.network.parameters(), run.settings.clip)
