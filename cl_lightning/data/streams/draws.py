@@ -61,7 +61,8 @@ class Sizes:
             )
 
     def draw(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
-        """Rows of ``classes``; class after class, each in the pool's order, if as many of each are drawn."""
+        """Rows of ``classes``. Training and validation rows are in a random order: a single pass, a ring of
+        memory and a statistic of the first examples see all classes."""
         if self.balanced:
             return self.by_class(images, classes, key)
         shrink = self.on_shortage == "shrink"
@@ -127,6 +128,9 @@ class Sizes:
                 order = torch.randperm(len(rows), generator=rng(*key(name.removeprefix("n_")), c))
                 parts[name].append(rows[order[:wanted].sort().values])
         drawn = {name: torch.cat(rows) for name, rows in parts.items()}
+        for name, purpose in (("n_train", "train"), ("n_val", "val")):
+            order = torch.randperm(len(drawn[name]), generator=rng(*key(purpose), "order"))
+            drawn[name] = drawn[name][order]
         requested = {
             name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total
         }
