@@ -8,8 +8,113 @@ from statistics import mean, median
 import pytest
 
 from cl_lightning.build import build_sources
-from cl_lightning.report.compare import papers
+from cl_lightning.report.compare import COLUMNS, papers
 from tests.commands import configure, run
+
+
+def numbers(heads: str, **rows: str) -> dict[str, dict[str, float]]:
+    """A table of a paper, a line a row; a dash where it prints nothing that can be compared. In names of rows
+    two underscores are a blank."""
+    columns = heads.split()
+    return {
+        name.replace("__", " "): {
+            column: float(cell) for column, cell in zip(columns, line.split(), strict=True) if cell != "-"
+        }
+        for name, line in rows.items()
+    }
+
+
+# Average accuracy, backward transfer and CPU seconds by learner and passes (tables 3 and 1).
+OF_GEM = "average_accuracy backward_transfer cpu_seconds"
+# Average accuracy, F, transfer, delta(T1, T1'), LCA@5 and memory in MB (tables 13 to 18). Transfer with
+# AlexNet is against a ResNet.
+OF_CTRL = "average_accuracy backward_transfer transfer gain learning_curve_area memory"
+PRINTED = {
+    "gem_rotations": numbers(
+        OF_GEM,
+        joint__1="0.83 - -", joint__2="0.87 - -", joint__5="0.89 - -",
+        finetune__1="0.53 -0.08 11", finetune__2="0.49 -0.25 -", finetune__5="0.43 -0.40 -",
+        independent_gem__1="0.56 0 16", independent_gem__2="0.64 0 -", independent_gem__5="0.67 0 -",
+        multimodal__1="0.76 -0.02 13", multimodal__2="0.72 -0.11 -", multimodal__5="0.59 -0.28 -",
+        ewc__1="0.55 -0.19 169", ewc__2="0.59 -0.17 -", ewc__5="0.61 -0.11 -",
+        gem__1="0.86 0.05 135", gem__2="0.88 0.02 -", gem__5="0.89 -0.02 -",
+    ),
+    "gem_permutations": numbers(
+        "cpu_seconds",
+        finetune__1="11", independent_gem__1="11", multimodal__1="14", ewc__1="179", gem__1="77",
+    ),
+    "ctrl_minus": numbers(
+        OF_CTRL,
+        independent="0.56 0 0 -0.35 0.10 14.6",
+        new_head__freeze="0.54 0 0.35 -0.01 0.19 2.5",
+        new_head__finetune="0.15 -0.39 -0.01 -0.36 0.10 2.5",
+        mntdp_d="0.67 0 0.36 0 0.16 9.2",
+        mntdp_d__alexnet="0.63 0 - 0 0.21 130.2",
+    ),
+    "ctrl_plus": numbers(
+        OF_CTRL,
+        independent="0.57 0 0 0.35 0.10 14.6",
+        new_head__freeze="0.41 0 -0.28 0.06 0.17 2.5",
+        new_head__finetune="0.19 -0.36 -0.14 0.20 0.11 2.5",
+        mntdp_d="0.61 0 0.01 0.35 0.11 14.0",
+        mntdp_d__alexnet="0.61 0 - 0.24 0.17 156.3",
+    ),
+    "ctrl_in": numbers(
+        OF_CTRL,
+        independent="0.57 0 0 -0.39 0.10 14.6",
+        new_head__freeze="0.45 0 -0.21 -0.59 0.13 2.5",
+        new_head__finetune="0.19 -0.33 0.02 -0.36 0.11 2.5",
+        mntdp_d="0.60 0 0.02 -0.36 0.11 11.6",
+        mntdp_d__alexnet="0.59 0 - -0.31 0.12 156.6",
+    ),
+    "ctrl_out": numbers(
+        OF_CTRL,
+        independent="0.61 0 0 -0.32 0.10 14.6",
+        new_head__freeze="0.54 0 0.33 0.01 0.19 2.5",
+        new_head__finetune="0.14 -0.41 -0.06 -0.39 0.10 2.5",
+        mntdp_d="0.68 0 0.33 0.01 0.15 11.6",
+        mntdp_d__alexnet="0.65 0 - 0 0.22 130.2",
+    ),
+    "ctrl_pl": numbers(
+        OF_CTRL,
+        independent="0.59 0 0 - 0.10 12.2",
+        new_head__freeze="0.45 0 -0.42 - 0.13 2.4",
+        new_head__finetune="0.20 -0.35 -0.15 - 0.11 2.4",
+        mntdp_d="0.62 0 -0.01 - 0.10 11.6",
+        mntdp_d__alexnet="0.64 0 - - 0.17 130.2",
+    ),
+    "ctrl_long": numbers(
+        OF_CTRL,
+        independent="0.57 0 - - 0.20 243.7",
+        new_head__freeze="0.43 0 - - 0.27 2.6",
+        mntdp_d="0.75 0 - - 0.34 102.03",
+        mntdp_d__alexnet="0.75 0 - - 0.46 1803.47",
+    ),
+}  # fmt: skip
+
+
+def key_of(row: dict) -> str:
+    """How the tables above call a row: what it has besides numbers.
+
+    >>> key_of({"learner": "mntdp_d", "backbone": "alexnet", "memory": 1.0})
+    'mntdp_d alexnet'
+    """
+    return " ".join(str(value) for key, value in row.items() if key not in COLUMNS)
+
+
+def test_the_published_numbers_are_those_of_the_papers_tables_and_no_row_is_missing() -> None:
+    found: dict[str, dict[tuple, dict]] = {}
+    for paper in papers():
+        for row in paper["rows"]:
+            of_row = found.setdefault(paper["experiment"], {}).setdefault(
+                (key_of(row), tuple(paper["command"])[:5]), {}
+            )
+            of_row |= {key: value for key, value in row.items() if key in COLUMNS}
+    for experiment, rows in found.items():
+        assert {key for key, _ in rows} == set(PRINTED[experiment])
+        for (key, _), of_row in rows.items():
+            assert of_row == PRINTED[experiment][key], (experiment, key)
+    assert set(found) == set(PRINTED)
 
 
 @pytest.mark.all

@@ -1,0 +1,372 @@
+"""What papers train with, written from the papers, and what the experiments of the same name compose."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from cl_lightning.conf_dir import conf_dir
+from cl_lightning.identity import relevant
+from cl_lightning.report.compare import COLUMNS, Group, as_published, papers, published, settings_of
+from tests.commands import configure
+from tests.test_published_numbers import PRINTED, key_of
+
+Settings = dict[str, Any]
+
+# Nothing in this file is read from conf/. A new key of the configuration is written here, too.
+NO_NUMBER_CHANGES = {"learner.name", "stream.name", "data", "trainer.accelerator"}
+
+EVERYWHERE: Settings = {  # what no paper has, or all have
+    "trainer.max_steps": None, "trainer.optimizer_state": "reset", "trainer.momentum": 0.0,
+    "trainer.weight_decay": 0.0, "trainer.clip": None, "trainer.score_at": [0, 1, 2, 3, 4, 5, 10],
+    "trainer.score_every": None, "trainer.probe": "winner", "trainer.probe_every": None,
+    "trainer.precision": 32, "trainer.threads": 1, "trainer.stack": True, "trainer.block": 25,
+    "trainer.lightning": {}, "trainer.callbacks": [],
+    "grants.task_id_at_test": True, "grants.past_data": True,
+    "stream.test_share": None, "stream.on_shortage": "error",
+    "stream.show.fit": "scale", "stream.show.values": [0, 1],
+    "backbone.heads": "shared",
+}  # fmt: skip
+NO_PROBES: Settings = {"trainer.probe_at": [], "trainer.probe_examples": None, "reference": False}
+AS_THEY_ARE: Settings = {
+    "stream.show.shape": None, "stream.show.normalise": False, "stream.show.flip": False,
+    "stream.show.crop": 0, "stream.show.val_copies": 0,
+}  # fmt: skip
+
+LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experiment
+    "finetune": {"_target_": "Finetune"},
+    "joint": {"_target_": "Joint", "at": "every_task", "restart": True},
+    "independent": {"_target_": "Independent", "start": "random", "split_width": False},
+    # hidden units divided by the number of tasks; cloned in all three published runs
+    "independent_gem": {"_target_": "Independent", "start": "clone", "split_width": True},
+    "multimodal": {"_target_": "Multimodal"},
+    "ewc": {"_target_": "EWC", "strength": 100.0, "penalty": "separate", "fisher": "empirical",
+            "examples": None, "gamma": 1.0},
+    # 5120 memories for 20 tasks; a margin of 0.5
+    "gem": {"_target_": "GEM", "memories": 256, "total": None, "margin": 0.5, "memory_precision": 32},
+    "agem": {"_target_": "AGEM", "memories": 256, "reference_batch": 256},
+    "er": {"_target_": "ER", "policy": "reservoir", "size": 1000},
+    "new_head": {"_target_": "NewHead", "trunk": "freeze"},
+    # one past task, found by 5 neighbours among at most 1000 images; a whole path may be used again
+    "mntdp_d": {"_target_": "MNTDP", "k": 1, "prior": "nearest", "allow_head_reuse": True,
+                "neighbours": 5, "searched": 1000},
+}  # fmt: skip
+
+# ---- Lopez-Paz and Ranzato 2017 ----------------------------------------------------------------------------
+
+GEM: Settings = {  # 20 tasks of 1000 digits of 28 x 28, all test images; one pass, batches of 10, plain SGD
+    **EVERYWHERE, **NO_PROBES, **AS_THEY_ARE,
+    "stream.source": "mnist", "stream.tasks": 20, "stream.n_train": 1000, "stream.n_val": 0,
+    "stream.n_test": None, "stream.head": "domain", "stream.order": None, "stream.balanced": False,
+    "backbone._target_": "cl_lightning.backbones.MLP", "backbone.sizes": [100, 100],
+    "backbone.dropout": 0.0, "backbone.input_dropout": 0.0, "backbone.init": "glorot",
+    "selection.grid": {},
+    "trainer.single_pass": True, "trainer.max_epochs": 1, "trainer.batch_size": 10,
+    "trainer.eval_batch_size": 1000, "trainer.optimizer": "sgd", "trainer.lr": 0.1,
+    "trainer.patience": None, "trainer.evaluate": "all",
+}  # fmt: skip
+GEM_STREAMS: dict[str, Settings] = {
+    "gem_permutations": {"stream._target_": "cl_lightning.data.streams.permuted",
+                         "stream.first_identity": False, "stream.permutations": None},
+    "gem_rotations": {"stream._target_": "cl_lightning.data.streams.rotated",
+                      "stream.degrees": 180, "stream.angles": None},
+}  # fmt: skip
+TUNED: dict[tuple[str, str], Settings] = {  # the released run script; all others have a rate of 0.1
+    ("gem_permutations", "finetune"): {"trainer.lr": 0.03},
+    ("gem_permutations", "independent_gem"): {"trainer.lr": 0.03},
+    # strengths 3 and 1000 there are without the 1/2
+    ("gem_permutations", "ewc"): {"trainer.lr": 0.1, "learner.strength": 2 * 3, "learner.examples": 10},
+    ("gem_rotations", "finetune"): {"trainer.lr": 0.003},
+    ("gem_rotations", "independent_gem"): {"trainer.lr": 0.1},
+    ("gem_rotations", "ewc"): {"trainer.lr": 0.01, "learner.strength": 2 * 1000, "learner.examples": 1000},
+}  # fmt: skip
+OF_GEM: dict[str, Settings] = {
+    "multimodal": {"backbone.init": "torch_unbiased"},
+    "ewc": {"learner.fisher": "batch_squared"},
+    "joint": {"learner.at": "last_task"},  # one pool of all tasks' examples
+}
+STUDIES_OF_GEM: dict[str, tuple[str, Settings]] = {
+    "gem_passes": ("gem_rotations", {}),
+    "gem_memory": ("gem_rotations", {}),
+    "gem_table1": ("gem_permutations", {"trainer.evaluate": "final"}),
+}
+
+
+def of_gem(experiment: str, learner: str) -> Settings:
+    base, changed = STUDIES_OF_GEM.get(experiment, (experiment, {}))
+    own = {**of_learner(learner), **OF_GEM.get(learner, {}), **TUNED.get((base, learner), {})}
+    return {**GEM, **GEM_STREAMS[base], **own, **changed}
+
+
+# ---- Veniat et al. 2021 ------------------------------------------------------------------------------------
+
+LARGE, SMALL = {"n_train": 4000, "n_val": 2000}, {"n_train": 400, "n_val": 200}  # over ten classes
+
+
+def ten(source: str, size: dict[str, int] = SMALL, **more: Any) -> Settings:
+    return {"source": source, "classes": 10, **size, **more}
+
+
+MIDDLE = [ten("mnist"), ten("dtd"), ten("fashion_mnist"), ten("svhn")]
+AGAIN = {"source": "cifar10", "like": 0}
+CTRL_TASKS = {  # table 4
+    "ctrl_minus": [ten("cifar10", LARGE), *MIDDLE, {**AGAIN, **SMALL}],
+    "ctrl_plus": [ten("cifar10"), *MIDDLE, {**AGAIN, **LARGE}],
+    "ctrl_in": [ten("mnist", LARGE, colour=0), ten("cifar10"), *MIDDLE[1:],
+                {"source": "mnist", "like": 0, "colour": 1, "n_train": 50, "n_val": 30}],
+    "ctrl_out": [ten("cifar10", LARGE), *MIDDLE, {**AGAIN, "labels": "shift", **SMALL}],
+    "ctrl_pl": [*MIDDLE, ten("cifar10", LARGE)],
+}  # fmt: skip
+HELD_OUT = {"cifar10": 500, "cifar100": 50, "mnist": 500, "fashion_mnist": 500, "svhn": 500}  # a class
+LISTED: Settings = {
+    "stream._target_": "cl_lightning.data.streams.sequence", "stream.n_val": 0, "stream.balanced": True,
+    **{f"stream.held_out.{name}": count for name, count in {**HELD_OUT, "dtd": 27}.items()},
+}  # fmt: skip
+LONG: Settings = {  # appendix A and the released generator
+    "stream._target_": "cl_lightning.data.streams.long", "stream.tasks": 100,
+    "stream.names": ["mnist", "svhn", "cifar10", "fashion_mnist", "cifar100"],
+    "stream.classes_per_task": 5, "stream.large": [5000, 2500], "stream.small": [25, 15],
+    "stream.at_most.cifar100": [2250, 250], "stream.shares": [0.5, 0.25, 0.0],
+    **{f"stream.held_out.{name}": count for name, count in HELD_OUT.items()},
+    "stream.show.val_copies": 4,
+}  # fmt: skip
+CTRL: Settings = {
+    **EVERYWHERE,
+    "stream.head": "domain", "stream.test_per_class": 1000,
+    "stream.show.shape": [3, 32, 32], "stream.show.normalise": True, "stream.show.flip": True,
+    "stream.show.crop": 4, "stream.show.val_copies": 0,
+    "trainer.single_pass": False, "trainer.optimizer": "adam", "trainer.lr": 0.001,
+    "trainer.evaluate": "seen", "trainer.probe_at": [0, 1, 2, 3, 4, 5],  # LCA@5
+    "trainer.probe_examples": 1000,  # ours: the paper's is of all test images
+    "reference": True,
+}  # fmt: skip
+PUBLISHED: Settings = {
+    "trainer.batch_size": 256, "trainer.eval_batch_size": 1024, "trainer.max_epochs": 300,
+    "trainer.patience": 300,
+    "selection.grid.lr": [0.01, 0.001], "selection.grid.weight_decay": [0.0, 0.00001, 0.0001],
+}  # fmt: skip
+RESNET: Settings = {
+    "backbone._target_": "cl_lightning.backbones.ResNet", "backbone.width": 64, "backbone.modules": 7,
+    "backbone.channels_last": True,
+}  # fmt: skip
+ALEXNET: Settings = {
+    "backbone._target_": "cl_lightning.backbones.AlexNet", "backbone.widen": 1.0,
+    "backbone.dropouts": [0.2, 0.2, 0.5, 0.5, 0.5], "backbone.channels_last": True,
+}  # fmt: skip
+REDUCED: Settings = {  # ours, for a CPU
+    **RESNET, "backbone.width": 16, "trainer.batch_size": 32, "trainer.eval_batch_size": 125,
+    "trainer.max_epochs": 40, "trainer.max_steps": 2500, "trainer.patience": 400, "selection.grid": {},
+}  # fmt: skip
+EWC_OF_CTRL: Settings = {"learner.fisher": "predicted", "learner.examples": 1024}  # of convolutional networks
+STRENGTHS = {"learner.strength": [1, 5, 10, 50, 100, 500, 1000, 5000, 10000]}  # by whole streams
+STUDIES_OF_CTRL = {
+    "ctrl_ablation_k": "ctrl_minus", "ctrl_ablation_prior": "ctrl_minus",
+    "ctrl_ablation_modules": "ctrl_out", "ctrl_long_small": "ctrl_long",
+}  # fmt: skip
+
+
+def of_ctrl(experiment: str, learner: str, trained: Settings = REDUCED) -> Settings:
+    base = STUDIES_OF_CTRL.get(experiment, experiment)
+    stream = LONG if base == "ctrl_long" else {**LISTED, "stream.tasks": CTRL_TASKS[base]}
+    changed: Settings = {"stream.tasks": 20} if experiment == "ctrl_long_small" else {}
+    if base == "ctrl_in":
+        changed["stream.show.normalise"] = False  # in the authors' code
+    own = {**of_learner(learner), **(EWC_OF_CTRL if learner == "ewc" else {})}
+    return {**CTRL, **stream, **own, **trained, **changed}
+
+
+# ---- Farquhar and Gal 2018: the evaluation is theirs, what is trained is the program's ---------------------
+
+
+def of_robust(experiment: str, learner: str) -> Settings:
+    single = experiment == "robust_single_head"
+    return {
+        **EVERYWHERE, **NO_PROBES, **AS_THEY_ARE,
+        "stream._target_": "cl_lightning.data.streams.split", "stream.source": "mnist",
+        "stream.tasks": 5, "stream.classes_per_task": 2, "stream.class_order": "native",
+        "stream.n_train": 2000, "stream.n_val": 500, "stream.n_test": None, "stream.balanced": False,
+        "backbone._target_": "cl_lightning.backbones.MLP", "backbone.sizes": [100, 100],
+        "backbone.dropout": 0.0, "backbone.input_dropout": 0.0, "backbone.init": "torch",
+        "selection.grid.lr": [0.01, 0.001], "selection.grid.weight_decay": [0.0, 0.00001, 0.0001],
+        "trainer.single_pass": False, "trainer.max_epochs": 10, "trainer.batch_size": 64,
+        "trainer.eval_batch_size": 1000, "trainer.optimizer": "adam", "trainer.lr": 0.001,
+        "trainer.patience": 300, "trainer.evaluate": "all",
+        **of_learner(learner),
+        "stream.head": "single" if single else "multi_train_test",
+        "backbone.heads": "shared" if single else "per_task",
+        "grants.task_id_at_test": not single,
+    }  # fmt: skip
+
+
+# ---- what conf/ composes -----------------------------------------------------------------------------------
+
+
+def of_learner(learner: str) -> Settings:
+    keys = LEARNERS[learner]
+    target = {"learner._target_": f"cl_lightning.learners.{keys['_target_']}"}
+    return {**{f"learner.{key}": value for key, value in keys.items()}, **target}
+
+
+def different(composed: Settings, written: Settings) -> dict[str, tuple]:
+    """Settings that are not the written ones: what is composed, and what is written."""
+    composed = {
+        key: value
+        for key, value in composed.items()
+        if key not in NO_NUMBER_CHANGES and not key.startswith("data.")
+    }
+    missing = "no such key"
+    return {
+        key: pair
+        for key in {*composed, *written}
+        if (pair := (composed.get(key, missing), written.get(key, missing)))[0] != pair[1]
+    }
+
+
+@cache
+def node(learner: str) -> DictConfig:
+    """A choice as it is written, to be resolved beside an experiment."""
+    loaded = OmegaConf.load(Path(conf_dir(), "learner", f"{learner}.yaml"))
+    assert isinstance(loaded, DictConfig)
+    for other in loaded.pop("defaults", []):
+        loaded = OmegaConf.merge(node(other), loaded) if other != "_self_" else loaded
+    return loaded
+
+
+EXPERIMENTS = sorted(path.stem for path in (Path(conf_dir()) / "experiment").glob("*.yaml"))
+WRITTEN = {"gem": of_gem, "ctrl": of_ctrl, "robust": of_robust}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_composes_what_is_written_here_with_every_learner(experiment: str) -> None:
+    written = WRITTEN[experiment.partition("_")[0]]
+    cfg = configure(f"+experiment={experiment}", "trainer.precision=32")
+    assert {path.stem for path in (Path(conf_dir()) / "learner").glob("*.yaml")} == set(LEARNERS)
+    for learner in LEARNERS:
+        OmegaConf.update(cfg, "learner", node(learner), merge=False)
+        assert different(settings_of(relevant(cfg)), written(experiment, learner)) == {}, learner
+
+
+ROWS = [(paper["experiment"], tuple(paper["command"]), row) for paper in papers() for row in paper["rows"]]
+
+
+@pytest.mark.parametrize("experiment", sorted({experiment for experiment, *_ in ROWS}))
+def test_a_published_row_stands_beside_the_settings_of_its_paper(
+    experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a report composes for a row is what is written here; a run with these settings gets its
+    numbers."""
+    monkeypatch.setattr("cl_lightning.config.compose_config", configure)  # the same, and quicker
+    for _, command, row in (each for each in ROWS if each[0] == experiment):
+        own = {key: value for key, value in row.items() if key not in COLUMNS}
+        name, composed = as_published(experiment, (*command, *(f"{k}={v}" for k, v in own.items())))
+        learner = own.pop("learner")
+        if experiment.startswith("gem_"):
+            assert command == ("data=real",)
+            written = of_gem(experiment, learner)
+        else:
+            network = ALEXNET if own.pop("backbone", "resnet") == "alexnet" else RESNET
+            written = of_ctrl(experiment, learner, {**PUBLISHED, **network})
+        if "stream=ctrl_long_published" in command:
+            assert digest(composed["stream.tasks"]) == PRINTED_TASKS
+            tasks = {"stream.tasks": composed["stream.tasks"], "stream.show.val_copies": 4}
+            written = {**{k: v for k, v in written.items() if k not in LONG}, **LISTED, **tasks}
+        written |= own
+        assert different(composed, written) == {}, row
+        with_names = {**composed, **written}
+        assert published(Group(experiment, name, with_names, (0,), {})) == PRINTED[experiment][key_of(row)]
+
+
+# Of the 100 tasks of tables 5 and 6: source, classes, training and validation examples.
+PRINTED_TASKS = "7630e824b304ba7d"
+
+
+def digest(tasks: list[Settings]) -> str:
+    listed = [[t["source"], list(t["classes"]), t["n_train"], t["n_val"]] for t in tasks]
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
+
+
+def test_strengths_of_ewc_are_chosen_by_whole_streams_among_the_papers_nine() -> None:
+    for experiment in CTRL_TASKS | {"ctrl_long": []}:
+        assert configure(f"+experiment={experiment}").tuned.ewc.stream == STRENGTHS
+
+
+STUDIED = {
+    "gem_passes": {
+        "learner": "joint,finetune,independent_gem,multimodal,ewc,gem", "trainer.max_epochs": "1,2,5"},
+    "gem_memory": {"learner.memories": "10,64,128,256", "learner.margin": "0.0,0.5"},
+    "gem_table1": {"learner": "finetune,independent_gem,multimodal,ewc,gem"},
+    "ctrl_ablation_k": {"learner.k": "1,all"},
+    "ctrl_ablation_prior": {"learner.prior": "nearest,random"},
+    "ctrl_ablation_modules": {"backbone.modules": "3,7,10"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("study", STUDIED)
+def test_a_study_sweeps_what_its_paper_varies(study: str) -> None:
+    file = OmegaConf.load(Path(conf_dir(), "experiment", f"{study}.yaml"))
+    assert file.hydra.sweeper.params == STUDIED[study]
+
+
+OF_CHOICES: dict[str, Settings] = {  # that no experiment takes
+    "trainer=single_pass": {"trainer.lr": 0.03},  # on permutations
+    "stream=incremental_cifar100": {
+        "stream.source": "cifar100", "stream.tasks": 20, "stream.classes_per_task": 5,
+        "stream.class_order": "native", "stream.n_train": None, "stream.n_val": 0,
+        "stream.head": "multi_train_test", **AS_THEY_ARE},
+    "stream=split_cifar100": {
+        "stream.source": "cifar100", "stream.tasks": 10, "stream.classes_per_task": 10,
+        "stream.class_order": "random", "stream.n_train": 4500, "stream.n_val": 500, "stream.balanced": True,
+        "stream.head": "multi_train_test", "stream.show.normalise": True, "stream.show.flip": True,
+        "stream.show.crop": 4, "stream.show.val_copies": 0},
+    "stream=two_tasks": {"stream.head": "single", "stream.first_identity": True, **AS_THEY_ARE},
+    "backbone=mlp_mntdp": {"backbone.sizes": [1000, 1000], "backbone.init": "torch",
+                           "backbone.dropout": 0.0, "backbone.input_dropout": 0.0},
+    "backbone=fc": {"backbone.sizes": [200, 200], "backbone.init": "fan_in", "backbone.dropout": 0.0,
+                    "backbone.input_dropout": 0.0},
+    "backbone=fc_dropout": {"backbone.sizes": [200, 200], "backbone.init": "fan_in",
+                            "backbone.dropout": 0.5, "backbone.input_dropout": 0.2},
+    "backbone=fc_ewc": {"backbone.sizes": [200, 200], "backbone.init": "tenth", "backbone.dropout": 0.5,
+                        "backbone.input_dropout": 0.2},
+    "backbone=lwta": {"backbone._target_": "cl_lightning.backbones.LWTA", "backbone.sizes": [200, 200],
+                      "backbone.init": "fan_in", "backbone.dropout": 0.0},
+    "backbone=conv": {"backbone.dropout": 0.0},
+    "backbone=resnet18_gem": {"backbone.width": 20},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", OF_CHOICES)
+def test_a_choice_named_after_a_paper_has_its_values(choice: str) -> None:
+    composed = settings_of(relevant(configure(choice)))
+    written = OF_CHOICES[choice]
+    assert different({key: composed.get(key) for key in written}, written) == {}
+
+
+DIGITS = [str(digit) for digit in range(10)]
+SOURCES = {  # classes in the order of their labels (dtd: how many), and images for training and test
+    "mnist": (DIGITS, 60_000, 10_000),
+    "svhn": (DIGITS, 73_257, 26_032),
+    "fashion_mnist": (["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker",
+                       "Bag", "Ankle boot"], 60_000, 10_000),
+    "cifar10": (["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
+                50_000, 10_000),
+    "cifar100": (100, 50_000, 10_000),
+    "dtd": (47, 47 * 80, 47 * 40),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_real_sources_have_the_papers_labels_and_sizes(name: str) -> None:
+    source = configure("data=real").data.sources[name]
+    labels, train, test = SOURCES[name]
+    assert list(source.classes) == labels or len(source.classes) == labels
+    if isinstance(labels, int):
+        assert list(source.classes) == sorted(source.classes), "alphabetical"
+    assert source.counts == {"train": train, "test": test}
+    assert source.side == (32 if name == "dtd" else None)
+    assert source.splits == {"train": ["train"], "test": ["test"]}
