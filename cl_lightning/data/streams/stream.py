@@ -15,7 +15,7 @@ import torch
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.show import PLAIN, Show, recolour, resize, statistics
-from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.data.task import Head, Split, Task, tensors_in
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import not_for_learners
 from cl_lightning.randomness import rng
@@ -255,7 +255,8 @@ def check_recipe(stream: Stream, index: int, made: Recipe) -> None:
     if torch.isin(made.train, made.val).any():
         refuse("train and val share rows. Validation must be of examples that are not trained on.")
     make = stream.make.__wrapped__ if isinstance(stream.make, _lru_cache_wrapper) else stream.make
-    if drawn_print(make(index)) != drawn_print(made):
+    of_ours = make.__module__.startswith("cl_lightning.")  # tested to be pure
+    if not of_ours and not all(map(torch.equal, tensors_in(vars(make(index))), tensors_in(vars(made)))):
         refuse(f"make({index}) gives other rows each time. Draw with a new rng(seed, {index}, ...).")
 
 
@@ -272,11 +273,6 @@ def write_drawn(digest: Any, recipe: Recipe) -> None:
         )
         if isinstance(value, torch.Tensor):
             digest.update(value.contiguous().numpy().data)
-
-
-def drawn_print(recipe: Recipe) -> str:
-    write_drawn(digest := hashlib.sha256(), recipe)
-    return digest.hexdigest()
 
 
 def identity_of_images(images: Images) -> tuple:
