@@ -157,24 +157,26 @@ def test_the_first_and_the_last_rows_are_of_all_classes_as_by_chance(name: str) 
                 assert ((counts - k * share).abs() <= 4 * deviation).all(), (recipe.name, counts)
 
 
-@pytest.mark.parametrize(("name", "memories"), [("short", 40), ("minus", 256)])
-def test_what_learners_take_from_the_first_or_the_last_examples_is_of_all_classes(
-    name: str, memories: int, monkeypatch: pytest.MonkeyPatch
+FIRST = [("short", 40), ("minus", 256)]
+
+
+@pytest.mark.parametrize("cls", [GEM, AGEM])
+@pytest.mark.parametrize(("name", "memories"), FIRST)
+def test_memories_of_the_last_examples_are_of_all_classes(cls, name: str, memories: int) -> None:
+    s = made(name)
+    learner = cls(build=toys.builder(s), head=s.head, memories=memories)
+    learner.on_task_end(s.task(0))
+    assert learner.memory["y"][0].unique().tolist() == list(range(10))
+
+
+@pytest.mark.parametrize(("name", "examples"), FIRST)
+def test_fisher_information_of_the_first_examples_is_of_all_classes(
+    name: str, examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    s, looked_at = made(name), []
-    task, base = s.task(0), {"build": toys.builder(s), "head": s.head, "seed": 0}
-    for cls in (GEM, AGEM):
-        learner = cls(**base, memories=memories)
-        learner.on_task_end(task)
-        assert learner.memory["y"][0].unique().tolist() == list(range(10))
-    whole = ewc.fisher
-    monkeypatch.setattr(
-        ewc, "fisher", lambda net, log_p, y, kind: looked_at.append(y) or whole(net, log_p, y, kind)
-    )
-    learner = EWC(**base, examples=memories)
-    learner.network = toys.builder(s)(head=s.head)
-    learner.information(task)
-    assert len(looked_at[0]) == memories
+    s, looked_at, whole = made(name), [], ewc.fisher
+    monkeypatch.setattr(ewc, "fisher", lambda *of: looked_at.append(of[2]) or whole(*of))
+    EWC(build=toys.builder(s), head=s.head, examples=examples).information(s.task(0))
+    assert len(looked_at[0]) == examples
     assert looked_at[0].unique().tolist() == list(range(10))
 
 
