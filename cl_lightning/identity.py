@@ -50,15 +50,17 @@ def learner_name(cfg: DictConfig) -> str:
 
 def fingerprint(cfg: DictConfig, stream: Stream) -> str:
     """A hash of everything that can change a result but the seed, so that runs which differ in their seed
-    alone share it: the configuration, the images that are used, the contents of files that the stream is
-    given."""
-    from cl_lightning.data.streams.stream import fingerprinted, identity_of_images
+    alone share it: the configuration, the images that are used, how they are drawn, the contents of files
+    that the stream is given."""
+    from cl_lightning.data.streams.stream import DRAWS, fingerprinted, identity_of_images
 
     cfg = cfg.copy()
     cfg.seed = "any"
     settings = relevant(cfg)
     settings["data"] = sorted(repr(identity_of_images(images)) for images in stream.sources)
     settings["stream"] = {key: fingerprinted(key, value) for key, value in settings["stream"].items()}
+    if stream.draws != DRAWS:
+        settings["draws"] = stream.draws
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -9,7 +9,7 @@ import torch
 from cl_lightning.checking import Count
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
-from cl_lightning.learners.parts.gradients import gradient, gradient_of, set_gradient
+from cl_lightning.learners.parts.gradients import Heads, gradient, gradient_of, set_gradient
 from cl_lightning.learners.parts.memory import last_of_each_task
 from cl_lightning.randomness import moved
 
@@ -17,11 +17,13 @@ from cl_lightning.randomness import moved
 class AGEM(Learner):
     """GEM with one constraint (Chaudhry et al. 2019, equation 11): where the gradient g and that on a random
     batch of all memories, r, disagree, g - (g'r / r'r) r; else g. Examples of the batch are drawn uniformly
-    over all that are stored."""
+    over all that are stored. ``heads`` as in GEM."""
 
-    def __init__(self, *, memories: Count = 256, reference_batch: Count = 256, **base: Any) -> None:
+    def __init__(
+        self, *, memories: Count = 256, reference_batch: Count = 256, heads: Heads = "project", **base: Any
+    ) -> None:
         super().__init__(**base)
-        self.memories, self.reference_batch = memories, reference_batch
+        self.memories, self.reference_batch, self.old_heads = memories, reference_batch, heads
 
     def after_backward(self, c: Candidate, batch: Batch) -> None:
         if not self.memory:
@@ -30,7 +32,8 @@ class AGEM(Learner):
         g = gradient(parameters)
         with torch.enable_grad():
             r = gradient_of(self.loss(c, self.reference(batch)), parameters)
-        set_gradient(parameters, g - (g @ r).clamp(max=0) / (r @ r).clamp(min=1e-12) * r)
+        z = g - (g @ r).clamp(max=0) / (r @ r).clamp(min=1e-12) * r
+        set_gradient(parameters, z, self.old_heads)
 
     def reference(self, batch: Batch) -> Batch:
         counts = torch.tensor(self.memory["counts"])

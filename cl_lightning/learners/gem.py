@@ -12,7 +12,7 @@ from cl_lightning.checking import Count, NotNegative
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner
-from cl_lightning.learners.parts.gradients import gradient, gradient_of, set_gradient
+from cl_lightning.learners.parts.gradients import Heads, gradient, gradient_of, set_gradient
 from cl_lightning.learners.parts.memory import last_of_each_task
 from cl_lightning.learners.parts.quadratic import dual
 
@@ -32,6 +32,10 @@ class GEM(Learner):
     of a task in the stream's order: ``memories`` a task or, if given, ``total`` over all. The authors'
     program writes each mini-batch into a ring and, where the ring ends, keeps only what fits: with
     mini-batches of 10, 4 of its 256 memories are older examples than the last 256.
+
+    The equations are over all weights: z moves heads of past tasks, which the mini-batch does not use.
+    ``heads: still`` leaves out what z gives to parameters without a gradient, as Avalanche does; the rest of
+    the step then may raise a past task's loss.
     """
 
     grid_keys = ("margin",)
@@ -44,10 +48,12 @@ class GEM(Learner):
         total: Count | None = None,
         margin: NotNegative = 0.5,
         memory_precision: Literal[32, "32", "bf16"] = 32,
+        heads: Heads = "project",
         **base: Any,
     ) -> None:
         super().__init__(**base)
         self.memories, self.total, self.margin = memories, total, margin
+        self.old_heads = heads
         self.precision = PRECISIONS[str(memory_precision)]
         self.rows = torch.empty(0)  # gradients of the current step; not stored
 
@@ -61,7 +67,7 @@ class GEM(Learner):
         if (q >= 0).all():
             return
         v = dual(P, q, c.hparams.get("margin", self.margin))
-        set_gradient(c.parameters, torch.addmv(g, G.T, torch.from_numpy(v).to(g)))
+        set_gradient(c.parameters, torch.addmv(g, G.T, torch.from_numpy(v).to(g)), self.old_heads)
 
     def memory_gradients(self, c: Candidate, batch: Batch) -> torch.Tensor:
         """(past tasks, parameters), and behind them the gradient at hand: in one place for all steps."""

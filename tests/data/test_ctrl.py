@@ -16,6 +16,8 @@ from cl_lightning.data.streams.sequence import long, sequence
 from cl_lightning.data.streams.show import Show
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
+from cl_lightning.learners import AGEM, EWC, GEM, ewc
+from tests import toys
 from tests.commands import configure
 
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
@@ -31,24 +33,26 @@ SIZES = {
     "cifar100": ([500] * 100, [100] * 100),
     "dtd": ([80] * 47, [40] * 47),
 }  # images a class of the real data sets
+REAL = {**SIZES, "kmnist": ([6000] * 10, [1000] * 10)}
 
 
 def of_one_pixel(name: str) -> Images:
     """As many images a class as the real data set, of one pixel each."""
     classes = tuple(configure("data=real").data.sources[name].classes)
     pools = []
-    for counts in SIZES[name]:
+    for counts in REAL[name]:
         y = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
         pools.append(Pool(torch.zeros(len(y), 1, 1, 1, dtype=torch.uint8), y))
     return Images(name, classes, *pools, digest=name)
 
 
-SOURCES = {name: of_one_pixel(name) for name in SIZES}
+SOURCES = {name: of_one_pixel(name) for name in REAL}
 
 
 @cache
 def described_by_config(name: str) -> dict[str, Any]:
-    stream: Any = OmegaConf.to_container(configure(f"stream=ctrl_{name}").stream, resolve=True)
+    choice = name if name == "sequence" else f"ctrl_{name}"
+    stream: Any = OmegaConf.to_container(configure(f"stream={choice}").stream, resolve=True)
     return stream
 
 
@@ -134,6 +138,46 @@ def test_validation_images_are_never_trained_on_by_any_task() -> None:
     s = made("minus")
     val = torch.cat([s.recipe(i).val for i in (0, 5)]).unique()
     assert not torch.isin(torch.cat([s.recipe(i).train for i in (0, 5)]), val).any()
+
+
+# ---- the order of examples ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sequence", "short", *TOTALS, "long", "long_published"])
+def test_the_first_and_the_last_rows_are_of_all_classes_as_by_chance(name: str) -> None:
+    s = made(name)
+    for recipe in map(s.recipe, range(len(s))):
+        labels = recipe.label_of_class[s.images(recipe).train.y]
+        for y in (labels[recipe.train], labels[recipe.val]):
+            n, k = len(y), min(100, len(y) // 2)
+            share = y.bincount(minlength=s.head.num_outputs) / n
+            deviation = (k * share * (1 - share) * (n - k) / (n - 1)).sqrt()  # hypergeometric
+            for rows in (y[:k], y[-k:]):
+                counts = rows.bincount(minlength=s.head.num_outputs)
+                assert ((counts - k * share).abs() <= 4 * deviation).all(), (recipe.name, counts)
+
+
+FIRST = [("short", 40), ("minus", 256)]
+
+
+@pytest.mark.parametrize("cls", [GEM, AGEM])
+@pytest.mark.parametrize(("name", "memories"), FIRST)
+def test_memories_of_the_last_examples_are_of_all_classes(cls, name: str, memories: int) -> None:
+    s = made(name)
+    learner = cls(build=toys.builder(s), head=s.head, memories=memories)
+    learner.on_task_end(s.task(0))
+    assert learner.memory["y"][0].unique().tolist() == list(range(10))
+
+
+@pytest.mark.parametrize(("name", "examples"), FIRST)
+def test_fisher_information_of_the_first_examples_is_of_all_classes(
+    name: str, examples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s, looked_at, whole = made(name), [], ewc.fisher
+    monkeypatch.setattr(ewc, "fisher", lambda *of: looked_at.append(of[2]) or whole(*of))
+    EWC(build=toys.builder(s), head=s.head, examples=examples).information(s.task(0))
+    assert len(looked_at[0]) == examples
+    assert looked_at[0].unique().tolist() == list(range(10))
 
 
 # ---- S_long ------------------------------------------------------------------------------------------------

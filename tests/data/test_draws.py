@@ -3,19 +3,26 @@ few."""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cl_lightning.build import build_stream
 from cl_lightning.checking import check_value
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.draws import Sizes
 from cl_lightning.data.streams.recipes import permuted, rotated, split, two_tasks
 from cl_lightning.data.streams.sequence import long, sequence
-from cl_lightning.data.streams.stream import Stream
+from cl_lightning.data.streams.stream import Stream, write_drawn
 from cl_lightning.errors import Refusal
+from cl_lightning.identity import fingerprint
+from cl_lightning.learners import Finetune
 from tests import toys
+from tests.commands import SMALL, configure
 
 
 def numbered(train: int, test: int, classes: int = 10, name: str = "cifar10") -> Images:
@@ -53,9 +60,17 @@ def test_sizes_are_totals_and_every_class_has_its_equal_part() -> None:
             assert len(rows.unique()) == len(rows)
 
 
-def test_examples_lie_class_after_class_in_the_order_of_their_labels() -> None:
+def digest(*tensors: torch.Tensor) -> str:
+    return hashlib.sha256(torch.cat(tensors).numpy().tobytes()).hexdigest()[:16]
+
+
+def test_balanced_rows_are_those_of_the_first_version_and_test_rows_in_its_order_too() -> None:
+    """Digests of the version that lent training and validation rows class after class."""
     s = transfer()
-    assert s.task(0).train.y.tolist() == [label for label in range(10) for _ in range(400)]
+    for index, drawn in enumerate(("1ce76fcdfdb1c191", "f09c999a8f50b350")):
+        recipe = s.recipe(index)
+        assert digest(recipe.train.sort().values, recipe.val.sort().values) == drawn
+        assert digest(recipe.test) == "3989a3368f591b08"
     assert s.test(0).y.tolist() == [label for label in range(10) for _ in range(1000)]
 
 
@@ -248,6 +263,13 @@ def test_a_share_of_one_is_all_and_no_share_leaves_draws_and_fingerprint_as_they
     assert len({a_split(test_share=share).fingerprint for share in (None, 0.1, 0.2)}) == 3
 
 
+def test_another_order_of_the_same_rows_is_another_task_to_branches() -> None:
+    s = transfer()
+    first, y = s.recipe(0), CIFAR10.train.y
+    by_class = replace(first, train=first.train[y[first.train].argsort(stable=True)])
+    assert replace(s, make=lambda index: by_class).print_of(0) != s.print_of(0)
+
+
 SINGLE = {"images": uneven(), "seed": 0, "n_train": 4, "n_val": 0}
 OF_LONG = {
     "names": ["uneven"], "classes_per_task": 2, "large": [4, 0], "small": [4, 0], "at_most": {},
@@ -271,6 +293,78 @@ RECIPES = {
     ),
     "long": lambda n_test, **o: long({"uneven": uneven()}, 0, 2, **OF_LONG, **o),
 }
+
+
+UNBALANCED = {  # of the first version: all that is drawn, the fingerprint, the first task's print
+    "permuted": ("c91c54a6915990e0", "1f650ff9de38a28c", "6beb17d32e3e8417"),
+    "rotated": ("f011167f4a8b25e2", "279a533f2131e35a", "5081e35412b515be"),
+    "split": ("fd6271d68e33d42d", "d5c1d1b76245cc99", "d1599d4004622e8e"),
+    "two_tasks": ("1f99f1e5ac469ddf", "527cb63695e230f1", "f3481768f553ac4c"),
+    "sequence": ("cbd5ecb81f0027e2", "11cac8d474fd17c1", "971ebb72cc78473c"),
+}
+
+
+@pytest.mark.parametrize("recipe", UNBALANCED)
+def test_draws_that_are_not_balanced_keep_their_bits_and_prints(recipe: str) -> None:
+    s, drawn = RECIPES[recipe](n_test=8), hashlib.sha256()
+    for index in range(len(s)):
+        write_drawn(drawn, s.recipe(index))
+    assert (drawn.hexdigest()[:16], s.fingerprint, s.print_of(0)) == UNBALANCED[recipe]
+
+
+BALANCED = {  # fingerprints of the version that lent rows class after class
+    "permuted": "60f8eac94c3f0f8d",
+    "rotated": "0e8b80899b3e04ba",
+    "split": "3b4a6779d5aaf127",
+    "two_tasks": "582ea55943866b70",
+    "sequence": "ab0129680b6d87c3",
+    "long": "a147c1c48ebc629f",
+}
+
+
+@pytest.mark.parametrize("recipe", BALANCED)
+def test_balanced_streams_have_a_fingerprint_of_their_own_order(recipe: str) -> None:
+    if recipe == "long":
+        s = RECIPES[recipe](n_test=None)
+    elif recipe == "sequence":
+        s = sequence({"uneven": uneven()}, 0, [{"source": "uneven", "n_train": 8}])
+    else:
+        s = RECIPES[recipe](n_test=20, balanced=True)
+    assert replace(s, balanced=False).fingerprint == BALANCED[recipe] != s.fingerprint
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_finished_run_of_the_old_order_is_not_found_again(balanced: bool, monkeypatch) -> None:
+    cfg = configure(*SMALL, f"stream.balanced={balanced}")
+    s = build_stream(cfg)
+    now = fingerprint(cfg, s)
+    monkeypatch.setattr("cl_lightning.data.streams.stream.BALANCED_DRAWS", 1)
+    assert (fingerprint(cfg, s) != now) == balanced
+
+
+# ---- what sees all classes ---------------------------------------------------------------------------------
+
+
+def accuracies(*overrides: str) -> torch.Tensor:
+    """Of each of ten digits, after a single pass over 2000 images."""
+    few = ("data.sources.mnist.train=4000", "data.sources.mnist.test=500")
+    s = build_stream(configure(*few, "stream.n_val=0", *overrides))
+    settings = toys.training(single_pass=True, max_epochs=1, batch_size=4, lr=0.003)
+    learner = toys.learn(Finetune(build=toys.builder(s, (200,)), head=s.head, seed=0), s, settings).learner
+    test = s.test(0)
+    right = learner(test.x, 0).argmax(1) == test.y
+    return torch.stack([right[test.y == label].float().mean() for label in range(10)])
+
+
+def test_a_single_pass_over_a_balanced_task_learns_all_classes() -> None:
+    ten = ("stream=split", "stream.tasks=1", "stream.classes_per_task=10", "stream.n_train=2000")
+    plain, balanced = accuracies(*ten), accuracies(*ten, "stream.balanced=true")
+    listed = accuracies(
+        "stream=sequence", "stream/show=plain", "stream.tasks=[{source: mnist, n_train: 2000}]"
+    )
+    for found in (balanced, listed):
+        assert abs(found.mean() - plain.mean()) < 0.08
+        assert found.min() > 0.1
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -13,13 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cl_lightning.checking import check_value
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import AGEM, GEM, Candidate, Finetune, Learner
 from cl_lightning.learners.parts.gradients import gradient, set_gradient, trained
 from cl_lightning.learners.parts.quadratic import dual
 from cl_lightning.metrics.costs import held_bytes
-from cl_lightning.randomness import rng
+from cl_lightning.randomness import rng, seeded
 from tests import toys
 from tests.learners import by_hand
 from tests.toys import builder, learn, training
@@ -323,6 +324,13 @@ def test_a_head_that_no_loss_is_about_stays_without_a_gradient(cls) -> None:
     assert [layer.weight.grad is None for layer in c.network.head.layers][1:] == [False, True]
 
 
+def test_heads_are_projected_or_still() -> None:
+    with pytest.raises(Refusal, match=r"learner\.heads.*project.*still"):
+        check_value(GEM, "heads", "frozen", "learner.heads")
+    s = toys.stream()
+    assert [cls(build=builder(s), head=s.head).old_heads for cls in (GEM, AGEM)] == ["project", "project"]
+
+
 def test_what_a_step_needs_is_not_kept() -> None:
     assert learned(GEM).rows.numel() == 0
 
@@ -408,6 +416,76 @@ def test_gem_learns_three_tasks_as_by_hand(margin: float, masked: bool) -> None:
     assert any(min(one) < 0 < max(one) for one in cosines)  # some memories are violated, others are not
     assert margin == 0 or min(abs(min(one)) for one in cosines) > 1e-4, "rounding decides whether to project"
     assert by_hand.equal(learner.network, net)
+
+
+HEADS = [(h, optimizer) for h in ("project", "still") for optimizer in ("sgd", "adam")]
+
+
+@pytest.mark.parametrize("cls", [GEM, AGEM])
+@pytest.mark.parametrize(("heads", "optimizer"), HEADS)
+def test_heads_of_past_tasks_are_projected_or_still_as_by_hand(cls, heads: str, optimizer: str) -> None:
+    """A trunk and a head a task, in plain torch. The products are over all weights, a head's that a loss does
+    not use are 0; still: a head without a gradient keeps its weights, and is not stepped by Adam either."""
+    s, rate = by_hand.pairs(), {"sgd": 0.1, "adam": 0.01}[optimizer]
+    settings = toys.training(optimizer=optimizer, lr=rate, max_epochs=by_hand.EPOCHS, batch_size=by_hand.SIZE)
+    own = {"margin": 0.5} if cls is GEM else {"reference_batch": 15}
+    learner = cls(
+        build=builder(s, heads="per_task"), head=s.head, seed=by_hand.SEED, memories=20, heads=heads, **own
+    )
+    with seeded(by_hand.SEED, "init", 0):
+        first = builder(s, heads="per_task")(head=s.head)
+    learned = learn(learner, s, settings).learner
+    weights = by_hand.copied(list(first.parameters()))
+    shapes = [w.shape for w in weights]
+    assert shapes == [(16, 36), (16,), (16, 16), (16,), *[(2, 16), (2,)] * 3]
+    moments, memories, projected, moved = {}, [], 0, 0
+    for index in range(3):
+        task = s.task(index).train
+        for key, x, y in by_hand.mini_batches(task, index):
+
+            def grads(x, y, of) -> list[torch.Tensor]:
+                mean = sum(
+                    by_hand.loss(
+                        [*weights[:4], *weights[4 + 2 * k : 6 + 2 * k]], x[of == k], y[of == k] - 2 * k
+                    )
+                    * (of == k).sum()
+                    for k in of.unique().tolist()
+                ) / len(y)
+                return torch.autograd.grad(mean, weights, allow_unused=True)
+
+            def flat(parts) -> torch.Tensor:
+                return by_hand.row([torch.zeros_like(w) if p is None else p for p, w in zip(parts, weights)])
+
+            mine = grads(x, y, torch.full((len(y),), index))
+            g, has = flat(mine), [part is not None for part in mine]
+            z = g
+            if index and cls is GEM:
+                z = projected_by_hand(g, [flat(grads(*old)) for old in memories], 0.5)
+            elif index:
+                x_old, y_old, of = (torch.cat(parts) for parts in zip(*memories))
+                drawn = torch.randint(len(y_old), (15,), generator=rng(*key, "reference"))
+                r = flat(grads(x_old[drawn], y_old[drawn], of[drawn]))
+                z = g - min((g @ r).item(), 0.0) / (r @ r) * r
+            projected += not torch.equal(z, g)
+            with torch.no_grad():
+                parts = z.split([w.numel() for w in weights])
+                for place, (w, part) in enumerate(zip(weights, parts)):
+                    if has[place] or (heads == "project" and part.any()):
+                        moved += not has[place]
+                        w -= rate * direction(moments, (index, place), part.view_as(w), optimizer)
+        memories.append((task.x[-20:], task.y[-20:], torch.full((20,), index)))
+    assert projected > 5
+    assert (moved > 0) == (heads == "project")
+    assert by_hand.equal(learned.network, weights)
+
+
+def direction(moments: dict, key: tuple, g: torch.Tensor, optimizer: str) -> torch.Tensor:
+    """Of a step: Adam's moments are of a task and a weight."""
+    if optimizer == "sgd":
+        return g
+    m, v, t = moments.get(key, (torch.zeros_like(g), torch.zeros_like(g), 0))
+    moments[key] = m, v, t = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g, t + 1
+    return (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-8)
 
 
 def test_agem_learns_three_tasks_as_by_hand() -> None:

@@ -180,7 +180,8 @@ def transformed(
             permuted=permuted,
         )
 
-    return Stream(kind, (images,), Head(head, owned[-1][-1] + 1, owned), a_task, seed, show)
+    outputs = Head(head, owned[-1][-1] + 1, owned)
+    return Stream(kind, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
 
 
 @recipe
@@ -332,6 +333,7 @@ def split_by_groups(
         a_task,
         seed,
         show,
+        balanced=sizes.balanced,
     )
 
 

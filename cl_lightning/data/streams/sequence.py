@@ -230,7 +230,8 @@ def stream_of_specs(
         )
 
     num_outputs = max(own[-1] for own in owned) + 1
-    return Stream(kind, tuple(used.values()), Head(head, num_outputs, owned), a_task, seed, show)
+    outputs = Head(head, num_outputs, owned)
+    return Stream(kind, tuple(used.values()), outputs, a_task, seed, show, balanced=sizes.balanced)
 
 
 def common_shape(show: Show, used: Mapping[str, Images]) -> tuple[int, int, int]:

@@ -6,26 +6,29 @@ import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, wraps
+from functools import _lru_cache_wrapper, cached_property, wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 import torch
 
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.show import PLAIN, Show, recolour, resize, statistics
-from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.data.task import Head, Split, Task, tensors_in
+from cl_lightning.errors import Refusal
 from cl_lightning.protocol import not_for_learners
 from cl_lightning.randomness import rng
 
-# A change of what streams draw for the same arguments changes this number, and with it every fingerprint.
-DRAWS = 1
+# A change of what streams draw for the same arguments changes the number of their kind, and with it their
+# fingerprints.
+DRAWS, BALANCED_DRAWS = 1, 2
 FILES = ("permutations", "angles", "order")  # arguments that may name files
 LATER = (
     "test_share",
 )  # arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay
 AS_PRINTED = {"label_of_class": "outputs", "requested": "asked"}  # fields as fingerprints have them
+WHOLE = (torch.int64, torch.int32)
 RECIPES_KEPT = 32  # recipes are made again when needed: a long stream holds few
 
 P = ParamSpec("P")
@@ -62,9 +65,11 @@ class Stream:
     seed: int
     show: Show = PLAIN
     made_of: tuple = ()  # the recipe function and its arguments
+    balanced: bool = False  # whether its tasks have as many examples of each class
     _statistics: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(
-        default_factory=dict, repr=False, compare=False
+        default_factory=dict, init=False, repr=False, compare=False
     )
+    _checked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)  # tasks
 
     def __len__(self) -> int:
         return len(self.head.owned)
@@ -75,7 +80,11 @@ class Stream:
         return shape_of(self.show, self.sources[0])
 
     def recipe(self, index: int) -> Recipe:
-        return self.make(index)
+        made = self.make(index)
+        if index not in self._checked:
+            check_recipe(self, index, made)
+            self._checked.add(index)
+        return made
 
     def images(self, recipe: Recipe) -> Images:
         return recipe.images or self.sources[0]
@@ -164,6 +173,11 @@ class Stream:
 
     # ---- what it is ----------------------------------------------------------------------------------------
 
+    @property
+    def draws(self) -> int:
+        """The rules by which its rows were drawn."""
+        return BALANCED_DRAWS if self.balanced else DRAWS
+
     @cached_property
     def fingerprint(self) -> str:
         """Equal fingerprints, equal examples: a hash of the source's pixels and the recipe's arguments.
@@ -172,7 +186,7 @@ class Stream:
         permutation.
         """
         sources = [identity_of_images(images) for images in self.sources]
-        digest = hashlib.sha256(repr((DRAWS, sources, self.head, self.show, self.made_of)).encode())
+        digest = hashlib.sha256(repr((self.draws, sources, self.head, self.show, self.made_of)).encode())
         for each in () if self.made_of else map(self.recipe, range(len(self))):
             write_drawn(digest, each)
         return digest.hexdigest()[:16]
@@ -210,6 +224,40 @@ class Stream:
             **({"asked": recipe.requested} if recipe.requested else {}),
             "head": {"mode": self.head.mode, "outputs": list(own)},
         }
+
+
+def check_recipe(stream: Stream, index: int, made: Recipe) -> None:
+    """Refuse a task that nothing can be learned from, and one that is another when it is made again."""
+
+    def refuse(why: str) -> NoReturn:
+        raise Refusal(f"Task {index} of the stream {stream.name}: {why}")
+
+    if not isinstance(made, Recipe):
+        refuse(f"make({index}) returns {made!r:.50}. It must return a Recipe.")
+    images, head = stream.images(made), stream.head
+    own = torch.tensor([output for output in head.owned[index] if output < head.num_outputs])
+    pools = {"train": images.train, "val": images.train, "test": images.test}
+    for name in ("label_of_class", *pools):
+        rows = getattr(made, name)
+        if not isinstance(rows, torch.Tensor) or rows.dim() != 1 or rows.dtype not in WHOLE:
+            refuse(f"{name} must be a row of whole numbers: torch.tensor([...], dtype=torch.int64).")
+    if len(made.label_of_class) != len(images.classes):
+        refuse(f"label_of_class must have one output for each of the {len(images.classes)} classes.")
+    for name, pool in pools.items():
+        rows = getattr(made, name)
+        if not len(rows) and name != "val":
+            refuse(f"{name} is empty. It must have at least one row.")
+        if ((rows < 0) | (rows >= len(pool.y))).any():
+            refuse(f"{name} has rows that {images.name} has not. They go from 0 to {len(pool.y) - 1}.")
+        if not torch.isin(labels := made.label_of_class[pool.y[rows]], own).all():
+            said = labels.unique().tolist()
+            refuse(f"{name} has labels {said}, but its outputs are {own.tolist()}. Change label_of_class.")
+    if torch.isin(made.train, made.val).any():
+        refuse("train and val share rows. Validation must be of examples that are not trained on.")
+    make = stream.make.__wrapped__ if isinstance(stream.make, _lru_cache_wrapper) else stream.make
+    of_ours = make.__module__.startswith("cl_lightning.")  # tested to be pure
+    if not of_ours and not all(map(torch.equal, tensors_in(vars(make(index))), tensors_in(vars(made)))):
+        refuse(f"make({index}) gives other rows each time. Draw with a new rng(seed, {index}, ...).")
 
 
 def shape_of(show: Show, images: Images) -> tuple[int, int, int]:

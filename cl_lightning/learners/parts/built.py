@@ -27,6 +27,10 @@ class Built(nn.ModuleList):
         self.make = make
         self.how: list[dict[str, Any]] = []
 
+    def __getitem__(self, index: int | slice) -> Any:
+        """A module, or a plain list of some."""
+        return list(self)[index] if isinstance(index, slice) else super().__getitem__(index)
+
     def add(self, module: nn.Module, **how: Any) -> None:
         """Append a module; ``make(**how)`` makes one of its shape."""
         self.append(module)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn as nn
 from torch import Tensor
+
+Heads = Literal["project", "still"]
 
 
 def trained(network: nn.Module) -> list[nn.Parameter]:
@@ -32,9 +35,9 @@ def flat(
     return torch.cat(rows, out=out)
 
 
-def set_gradient(parameters: Sequence[nn.Parameter], z: Tensor) -> None:
-    """Write ``z`` into ``.grad``. A parameter on which the loss did not depend, and to which ``z`` gives
-    nothing, is left without a gradient: it is neither stepped nor decayed."""
+def set_gradient(parameters: Sequence[nn.Parameter], z: Tensor, heads: Heads = "project") -> None:
+    """Write ``z`` into ``.grad``. A parameter on which the loss did not depend is left without a gradient,
+    neither stepped nor decayed: if ``z`` gives it nothing, and always where ``heads`` stay ``still``."""
     for p, part in zip(parameters, z.split([p.numel() for p in parameters])):
-        if p.grad is not None or part.any().cpu():
+        if p.grad is not None or (heads == "project" and part.any().cpu()):
             p.grad = part.view_as(p)
