@@ -32,7 +32,6 @@ size: 1000              # examples
 LOOPS = (  # tests that go over all learners
     "tests/test_contract.py::test_some_learners_have_settings_without_strength",
     "tests/test_command_line.py::test_help_is_quick_and_lists_every_choice_with_a_line_and_five_commands",
-    "tests/test_docs.py::test_every_learner_stream_and_network_has_a_row_on_its_page",
 )
 
 

@@ -25,7 +25,7 @@ import cl_lightning
 from cl_lightning import config
 from cl_lightning.build import build_sources, check_targets
 from cl_lightning.cli.data import COMMANDS, configured
-from cl_lightning.cli.help import LISTINGS
+from cl_lightning.cli.help import LISTINGS, choices_of
 from cl_lightning.cli.report import main as report
 from cl_lightning.cli.search import points_for
 from cl_lightning.conf_dir import conf_dir
@@ -357,38 +357,21 @@ def test_an_oracle_that_is_listed_is_a_test_in_the_file_beside_it(line: str) -> 
     assert not [test for test in tests if f"def {test}(" not in code]
 
 
-def test_every_learner_metric_and_rule_of_the_card_has_an_oracle() -> None:
+def test_every_learner_has_a_reference_by_hand() -> None:
+    files = [path.read_text() for path in (ROOT / "tests" / "learners").glob("test_*.py")]
+    with_one = "\n".join(
+        text for text in files if re.search(r"def test_\w*by_hand|def test_\w*hand_written", text)
+    )
+    for name in choices_of("learner", [Path(conf_dir())]):
+        cls = composed(f"learner={name}", "stream=split").learner._target_.rpartition(".")[2]
+        assert re.search(rf"\b{cls}\b|\b{name}\b", with_one), name
+
+
+def test_every_metric_and_rule_of_the_card_has_an_oracle() -> None:
     parts = schema()["$defs"]
     rules = parts["Finding"]["properties"]["rule"]["enum"]
-    learners = [path.stem for path in (Path(conf_dir()) / "learner").glob("*.yaml")]
-    assert not [name for name in learners if f"| `{name}` |" not in listed("Learners")]
     assert not [name for name in parts["Metrics"]["properties"] if f"`{name}`" not in listed("Metrics")]
     assert not [rule for rule in rules if rule not in listed("Rules of the card")]
-
-
-def test_every_learner_stream_and_network_has_a_row_on_its_page() -> None:
-    for group, name in (("learner", "learners"), ("backbone", "learners"), ("stream", "data")):
-        first = " ".join(
-            line.split(" | ")[0] for line in docs.page(name).splitlines() if line.startswith("| `")
-        )
-        assert not [
-            path.stem for path in (Path(conf_dir()) / group).glob("*.yaml") if f"`{path.stem}`" not in first
-        ]
-
-
-def test_the_tree_on_the_page_of_the_design_is_that_of_the_package() -> None:
-    drawn, folders = set(), []
-    tree = docs.page("design").partition("<!-- tree: begin -->")[2].partition("<!-- tree: end -->")[0]
-    for line in (line for line in tree.splitlines() if line.strip("` \n")):
-        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
-        folders[depth:] = [name]
-        drawn.add("".join(folders[: depth + 1]))
-    missing = {name for name in drawn if not (ROOT / name).exists()}
-    assert not missing
-    package = ROOT / "cl_lightning"
-    files = [path for path in package.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
-    rooms = {f"{path.parent.relative_to(ROOT)}/" for path in files}
-    assert {str(path.relative_to(ROOT)) for path in files} | rooms <= drawn
 
 
 def test_every_hook_of_a_learner_is_on_its_page() -> None:
