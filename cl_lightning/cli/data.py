@@ -125,7 +125,7 @@ def row(name: str, source: Any, cache: str) -> list[str]:
     return [
         str(len(source.classes)),
         *(str(counts.get(split) or "?") for split in ("train", "test")),
-        "x".join(map(str, shape_in(folder))) if cached else "?",
+        "x".join(map(str, shape_in(folder))) or "?",
         "yes" if cached else "no",
         getattr(source, "licence", None) or "",
         source.location() if hasattr(source, "location") else "drawn here",
