@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.checking import check, keyword_parameters, resolve_target
+from cl_lightning.checking import check, keyword_parameters, made_by, resolve_target
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import effective_settings
 from cl_lightning.protocol import running
 from cl_lightning.randomness import seeded
 from cl_lightning.selection.sweep import in_a_sweep
-
-T = TypeVar("T")
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -44,7 +42,10 @@ def build_stream(cfg: DictConfig) -> Stream:
 
     make, sources = stream_of(cfg), build_sources(cfg)
     given = {"images": sources[str(cfg.stream.source)]} if "source" in cfg.stream else {"sources": sources}
-    return of_kind(Stream, make(**given), "stream")
+    made = make(**given)
+    if not isinstance(made, Stream):
+        raise wrong_kind("stream", "cl_lightning.data.streams.stream.Stream")
+    return made
 
 
 def stream_of(cfg: DictConfig) -> partial:
@@ -55,7 +56,9 @@ def stream_of(cfg: DictConfig) -> partial:
     shown = keys.get("show", {})
     check(Show, shown, "stream.show")
     of_recipe = {key: value for key, value in keys.items() if key not in ("name", "source", "show")}
-    make = resolve_target(of_recipe, "stream", "show", "images" if "source" in keys else "sources")
+    provided = ("show", "images" if "source" in keys else "sources")
+    make = resolve_target(of_recipe, "stream", *provided)
+    check_taken(make, "stream", *provided)
     return partial(make, show=Show(**shown))
 
 
@@ -65,10 +68,18 @@ def build_sources(cfg: DictConfig) -> Sources:
     from cl_lightning.data.sources.registry import Sources
 
     def opened(name: str) -> Images:
-        return open_images(name, resolve_target(cfg.data.sources[name], f"data.sources.{name}")(), cfg.cache)
+        return open_images(name, source_of(cfg, name)(), cfg.cache)
 
     known = {str(name): classes_of(cfg.data.sources[name]) for name in cfg.data.sources}
     return Sources(known, opened, cfg.data.get("substitute") or {})
+
+
+def source_of(cfg: DictConfig, name: str) -> partial:
+    """What reads or draws a data set, waiting to be made."""
+    make = resolve_target(cfg.data.sources[name], f"data.sources.{name}")
+    if not hasattr(made_by(make), "decode"):
+        raise wrong_kind(f"data.sources.{name}", "cl_lightning.data.sources.cache.Source")
+    return make
 
 
 def classes_of(source: DictConfig) -> tuple[str, ...] | None:
@@ -122,14 +133,11 @@ def backbone_of(cfg: DictConfig) -> partial:
     return make
 
 
-def of_kind(kind: type[T], made: Any, path: str) -> T:
-    """What a ``_target_`` has made, if it is of the kind that is asked for."""
-    if not isinstance(made, kind):
-        raise Refusal(
-            f"{path}._target_ made a {type(made).__name__}, and must make a "
-            f"{kind.__module__}.{kind.__name__}."
-        )
-    return made
+def wrong_kind(path: str, kind: str) -> Refusal:
+    return Refusal(
+        f"{path}._target_ must make a {kind}.\nName a class of that kind, or a function whose annotation "
+        "says that it returns one."
+    )
 
 
 def check_taken(make: partial, group: str, *provided: str) -> None:
@@ -164,6 +172,8 @@ def build_callbacks(cfg: DictConfig) -> list:
     own = []
     for i, callback in enumerate(cfg.trainer.callbacks):
         make = resolve_target(callback, f"trainer.callbacks[{i}]")
+        if not issubclass(made_by(make), Callback):
+            raise wrong_kind(f"trainer.callbacks[{i}]", "pytorch_lightning.Callback")
         with running(make, "__init__"):
-            own.append(guarded(of_kind(Callback, make(), f"trainer.callbacks[{i}]")))
+            own.append(guarded(make()))
     return [*own, *([ProgressDisplay()] if cfg.progress and not in_a_sweep() else [])]

@@ -50,7 +50,11 @@ Text = Annotated[
 Names = Annotated[Sequence[Text], Field(min_length=1)]
 NOT_IN_NAMES = set('/\\:*?"<>|')
 FolderName = Annotated[
-    Text, Fulfils(lambda name: name[0] != "." and not set(name) & NOT_IN_NAMES, "a name without / and :")
+    Text,
+    Fulfils(
+        lambda name: name[0] != "." and name.isprintable() and not set(name) & NOT_IN_NAMES,
+        "a name without / and :",
+    ),
 ]
 
 
@@ -62,19 +66,40 @@ def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: s
     checked.
 
     It waits to be called with what the program has ``provided``: so it raises its own errors, and gets
-    objects as they are.
+    objects as they are. A configuration names nothing else that is made: no ``_target_`` below other keys.
     """
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
     keys: Any = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
     check_value(target_of, "_target_", keys.get("_target_"), f"{path}._target_")
+    for key, value in keys.items():
+        refuse_targets(value, f"{path}.{key}")
     try:
-        made = instantiate(keys, _partial_=True, _convert_="all")
+        made = instantiate(keys, _partial_=True, _recursive_=False, _convert_="all")
     except InstantiationException as reason:
         raise not_imported(keys["_target_"], path, reason) from reason
     check_arguments(made.func, made.keywords, path, provided)
     return made
+
+
+def refuse_targets(value: Any, path: str) -> None:
+    """Refuse a ``_target_`` where the configuration has no place for one: nothing else is made, or run."""
+    inner = value.items() if isinstance(value, Mapping) else ()
+    for key, part in enumerate(value) if isinstance(value, list | tuple) else inner:
+        if key == "_target_":
+            raise Refusal(
+                f"{path}._target_={part} is not made: only what a learner, stream, backbone, data set, "
+                "logger or callback itself names is.\nGive plain values, and make the object of them in "
+                "your own class. Use only files that you trust."
+            )
+        refuse_targets(part, f"{path}.{key}")
+
+
+def made_by(make: partial) -> type:
+    """The class of what a target makes, known before it is called: a function's annotation says it."""
+    made = make.func if isinstance(make.func, type) else hints_of(make.func).get("return")
+    return made if isinstance(made, type) else object
 
 
 def not_imported(target: str, path: str, reason: BaseException) -> Refusal:

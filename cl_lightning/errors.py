@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import errno
+import re
+
+
+def plain(text: str) -> str:
+    """A text without control characters, which a terminal would obey: names and results may be anybody's."""
+    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f]", "?", text)
 
 
 class Refusal(Exception):
     """What was asked for cannot work. The message says what was asked, why it cannot work and what to do; no
     traceback, exit code 2."""
+
+    def __str__(self) -> str:
+        return plain(super().__str__())
 
 
 class UnknownKey(Refusal):

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Refusal, plain
 from cl_lightning.identity import learner_name
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.wandb_run import options_in
@@ -90,4 +90,4 @@ def targets_in(node: Any) -> Iterator[str]:
 
 
 def say(line: str) -> None:
-    print(line, file=sys.stderr)
+    print(plain(line), file=sys.stderr)

@@ -16,6 +16,8 @@ from hydra._internal.core_plugins import file_config_source
 from hypothesis import settings
 from omegaconf import OmegaConf
 
+for name in [name for name in os.environ if name.startswith("WANDB_")]:
+    del os.environ[name]  # the user's own settings
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
 os.environ["COLUMNS"] = "120"  # whatever the terminal: readline, which pytest imports, tells it to processes

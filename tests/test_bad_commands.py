@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from cl_lightning.build import stream_of
 from cl_lightning.cli.command import main
 from cl_lightning.cli.sentences import sentence
 from cl_lightning.config import key_paths
+from cl_lightning.errors import Refusal
 from tests.commands import SMALL, command, configure, process
 
 LEAVES = key_paths(OmegaConf.to_container(configure()))
@@ -204,18 +206,69 @@ def test_an_error_from_within_is_two_lines_and_says_how_to_see_more() -> None:
     assert len(text.splitlines()) <= 5
 
 
+OWN = "+data.sources.own={{_target_: {}}}"
+
+
 @pytest.mark.parametrize(
     ("words", "must_be"),
     [
-        ("backbone={_target_: collections.OrderedDict}", "torch.nn.Module"),
-        ("stream={_target_: collections.OrderedDict,name: x}", "Stream"),
-        ("+trainer.callbacks=[{_target_: collections.OrderedDict}]", "Callback"),
+        ("backbone={_target_: collections.OrderedDict}", "must make a torch.nn.Module"),
+        ("stream={_target_: collections.OrderedDict,name: x}", "must make a cl_lightning.data.streams"),
+        ("trainer.callbacks=[{_target_: collections.OrderedDict}]", "make a pytorch_lightning.Callback"),
+        (f"trainer.callbacks=[{{_target_: {__name__}.runs}}]", "make a pytorch_lightning.Callback"),
+        (f"+logger.own={{_target_: {__name__}.runs}}", "is not a logger"),
+        (OWN.format(f"{__name__}.runs"), "make a cl_lightning.data.sources"),
+        (OWN.format("logging.os.system, command: x"), "is blocklisted"),
     ],
 )
 def test_what_a_target_makes_is_of_the_kind_that_is_asked_for(
     words: str, must_be: str, tmp_path: Path
 ) -> None:
-    code, said = outcome([words], str(tmp_path))
+    code, said = outcome([words, *["stream.source=own"] * ("own=" in words)], str(tmp_path))
     assert code == 2
-    assert "_target_ made a OrderedDict, and must make" in said
     assert must_be in said
+    assert not RAN
+
+
+def test_a_stream_is_made_by_what_takes_images() -> None:
+    with pytest.raises(Refusal, match="runs takes no show, sources"):
+        stream_of(OmegaConf.create({"stream": {"_target_": f"{__name__}.runs", "name": "x"}}))
+    assert not RAN
+
+
+RAN: list[str] = []
+
+
+def runs() -> None:
+    """What nobody should run who uses somebody else's configuration."""
+    RAN.append("it ran")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "learner: {memory: {_target_: tests.test_bad_commands.runs}}",
+        "backbone: {dropout: [{_target_: tests.test_bad_commands.runs}]}",
+        "stream: {seed: {deep: [[{_target_: tests.test_bad_commands.runs, _partial_: false}]]}}",
+        "logger: {csv: {_recursive_: true, x: {_target_: tests.test_bad_commands.runs}}}",
+        "data: {sources: {mnist: {seed: {_target_: tests.test_bad_commands.runs}}}}",
+    ],
+)
+def test_a_file_of_somebody_elses_runs_nothing_below_plain_keys(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best" / "x.yaml").write_text(f"# @package _global_\n{where}\n")
+    code = main(["--config-dir", str(tmp_path), "+best=x", *SMALL, f"outputs={tmp_path}"])
+    said = capsys.readouterr().err
+    assert code == 2
+    assert "_target_=tests.test_bad_commands.runs is not made" in said
+    assert "only files that you trust" in said
+    assert not RAN
+
+
+def test_control_characters_are_refused_in_names_and_never_printed(tmp_path: Path) -> None:
+    for words in ("name='a\x1b[31mb'", "learner.name='a\x9bb'", "stream='a\x1bb'", "\x1b]0;x=1"):
+        code, said = outcome([words], str(tmp_path))
+        assert code == 2
+        assert not set(said) & {"\x1b", "\x9b"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 import cl_lightning
 from cl_lightning import load, run
@@ -41,6 +43,21 @@ def test_a_learner_from_a_folder_predicts_what_was_measured(made) -> None:
             test = again.stream().test(task)
             right = (again.predict(test.x, task, after) == test.y).double().mean().item()
             assert right == pytest.approx(row[task])
+
+
+def test_a_folder_of_somebody_elses_runs_nothing(made, tmp_path: Path) -> None:
+    copied = shutil.copytree(made.folder, tmp_path / "run")
+    cfg = OmegaConf.load(copied / "config.yaml")
+    ran = tmp_path / "ran"
+    cfg.stream.seed = {
+        "_target_": "pathlib.Path.touch",
+        "_args_": [{"_target_": "pathlib.Path", "_args_": [str(ran)]}],
+    }
+    OmegaConf.save(cfg, copied / "config.yaml")
+    for use in (load(copied).stream, load(copied).learner):
+        with pytest.raises(Refusal, match=r"stream\.seed\._target_=pathlib\.Path\.touch is not made"):
+            use()
+    assert not ran.exists()
 
 
 def test_an_unfinished_run_is_loaded_as_far_as_it_is(tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ behind seven bytes (checksum, length, kind)."""
 from __future__ import annotations
 
 import json
+import os
+import re
+import select
+import signal
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +122,36 @@ def runs_in(folder: Path) -> list[Read]:
     """The W&B runs of a run's or sweep's folder, by attempt. The last one has ended."""
     files = sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: int(path.stem.split("-")[-2]))
     return [*map(Read, files[:-1]), *map(ended, files[-1:])]
+
+
+def drawn_by_leet(path: Path, wanted: set[str], folder: Path) -> dict[str, str]:
+    """The axis over which W&B's own reader, `wandb leet`, draws each curve that it has another axis for than
+    its own count of steps: the heads of its charts, on a terminal that is large enough for all of them."""
+    import fcntl
+    import pty
+    import termios
+
+    (folder / "wandb-leet.json").write_text(json.dumps({"metrics_grid": {"rows": 9, "cols": 9}}))
+    main, side = pty.openpty()
+    fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 700, 0, 0))
+    there = {**os.environ, "TERM": "xterm-256color", "WANDB_CONFIG_DIR": str(folder)}
+    command = [sys.executable, "-m", "wandb", "leet", "run", str(path)]
+    process = subprocess.Popen(
+        command, stdin=side, stdout=side, stderr=side, env=there, start_new_session=True
+    )
+    os.close(side)
+    drawn, screen, until = {}, b"", monotonic() + 60
+    try:
+        while not wanted <= set(drawn) and monotonic() < until:
+            if select.select([main], [], [], 0.2)[0]:
+                screen += os.read(main, 1 << 16)
+            plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b" ", screen).decode(errors="replace")
+            drawn = dict(re.findall(r"([\w/.]+) +\[x: (\w+)\]", plain))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # it has started another
+        process.wait()
+        os.close(main)
+    return drawn
 
 
 def ended(path: Path) -> Read:

@@ -19,7 +19,7 @@ from cl_lightning import __version__, termination
 from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, user_folders
 from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
 from cl_lightning.conf_dir import conf_dir
-from cl_lightning.errors import Refusal, UnknownKey
+from cl_lightning.errors import Refusal, UnknownKey, plain
 from cl_lightning.report.layout import new_console
 from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
 
@@ -58,7 +58,7 @@ def run_config(cfg: DictConfig) -> float | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
     if arguments is None:
-        warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
         arguments = sys.argv[1:]
     arguments = sorted(
         arguments, key=lambda argument: argument not in ("-m", "--multirun")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_lightning.cli.parser import Parser
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Refusal, plain
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
@@ -38,7 +38,7 @@ def report_wandb(arguments: Sequence[str]) -> int:
         chosen["entity"] = None  # W&B's default
     code = 0
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
         found = found_below(given["folders"], "sweep.json")
         runs_first = sorted(found, key=lambda folder: (folder / "sweep.json").is_file())  # sweeps name them
         for folder in runs_first:  # one that cannot be sent keeps no other back

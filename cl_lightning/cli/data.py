@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def configured(overrides: list[str]) -> DictConfig:
     """The configuration that a run with these arguments has, all its sources checked."""
-    from cl_lightning.checking import resolve_target
+    from cl_lightning import build
     from cl_lightning.cli.sentences import from_hydra, refuse_lists
     from cl_lightning.config import check_config, compose_config
 
@@ -65,20 +65,20 @@ def configured(overrides: list[str]) -> DictConfig:
         check_config(cfg)
     except Exception as error:
         raise from_hydra(error, overrides) from error
-    for name, source in cfg.data.sources.items():
-        resolve_target(source, f"data.sources.{name}")
+    for name in cfg.data.sources:
+        build.source_of(cfg, name)
     return cfg
 
 
 def source_of(cfg: DictConfig, name: str) -> Any:
-    from cl_lightning.checking import resolve_target
+    from cl_lightning import build
 
     if name not in cfg.data.sources:
         raise Refusal(
             f"There is no source {name!r} here.{nearest(name, cfg.data.sources)} (data=real has others than "
             "data=synthetic.)"
         )
-    return resolve_target(cfg.data.sources[name], f"data.sources.{name}")()
+    return build.source_of(cfg, name)()
 
 
 def list_sources(names: list[str], overrides: list[str], out: Path | None) -> int:
@@ -125,7 +125,7 @@ def row(name: str, source: Any, cache: str) -> list[str]:
     return [
         str(len(source.classes)),
         *(str(counts.get(split) or "?") for split in ("train", "test")),
-        "x".join(map(str, shape_in(folder))) if cached else "?",
+        "x".join(map(str, shape_in(folder))) or "?",
         "yes" if cached else "no",
         getattr(source, "licence", None) or "",
         source.location() if hasattr(source, "location") else "drawn here",

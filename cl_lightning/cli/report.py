@@ -17,7 +17,7 @@ from rich.text import Text
 from cl_lightning.cli.dashboard import report_panels, report_wandb
 from cl_lightning.cli.jobs import name_of
 from cl_lightning.cli.parser import Parser
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import Group, groups_in, in_order, keys_of, markdown, runs_in, table
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
@@ -96,7 +96,7 @@ def print_groups(
     heads, rows = table(groups)
     below = [*notes(groups), *more]
     if as_markdown:
-        print("\n\n".join([markdown(heads, rows), *below]))
+        print(plain("\n\n".join([markdown(heads, rows), *below])))
         return
     console = console or new_console()
     keys = keys_of(groups)

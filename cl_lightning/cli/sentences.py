@@ -15,7 +15,7 @@ from hydra.errors import (
 from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.cli.help import GROUPS, LISTINGS
-from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_memory, is_of_the_disk
+from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_memory, is_of_the_disk, plain
 from cl_lightning.likeness import close, nearest
 
 LINES = 5
@@ -66,7 +66,7 @@ def sentence(error: BaseException) -> str:
             "is "
             "kept, and the same command goes on."
         )
-    return "\n".join(text.splitlines()[:LINES])
+    return plain("\n".join(text.splitlines()[:LINES]))
 
 
 def from_hydra(error: Exception, arguments: Sequence[str] = ()) -> Exception:

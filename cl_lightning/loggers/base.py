@@ -11,7 +11,7 @@ from typing import Any, Literal
 from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from cl_lightning.checking import keyword_parameters, resolve_target
+from cl_lightning.checking import keyword_parameters, made_by, resolve_target
 from cl_lightning.engine.logs import tell
 from cl_lightning.errors import Refusal
 from cl_lightning.identity import effective_settings
@@ -71,10 +71,10 @@ def logger_of(node: Any, path: str) -> partial:
         raise Refusal(f"{path}={node} is not a logger. Give a mapping with the _target_ of one.")
     given = [name for name in PROVIDED if name == "folder" or name not in node]
     make = resolve_target(node, path, *given, PASSED_ON)
-    if isinstance(make.func, type) and not issubclass(make.func, Logger):
+    if not issubclass(made_by(make), Logger):
         raise Refusal(
             f"{path}._target_={node._target_} is not a logger. Give a class derived from "
-            "pytorch_lightning.loggers.Logger."
+            "pytorch_lightning.loggers.Logger, or a function whose annotation says that it returns one."
         )
     return make
 

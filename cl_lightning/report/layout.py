@@ -10,9 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from cl_lightning.errors import plain
 
 ELSEWHERE = 120  # columns where there is no terminal, and COLUMNS does not say how many
 LEAST = 20  # columns that a text has at least, before a further table is begun
@@ -20,7 +23,12 @@ BETWEEN = 3  # columns between the texts of two cells: a line, and a space on bo
 
 
 class Output(Console):
-    """Standard output. Where nobody reads it any more (``| head``), the program goes on without."""
+    """Standard output. Where nobody reads it any more (``| head``), the program goes on without. What is
+    printed controls no terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=plain(segment.text))
 
     def on_broken_pipe(self) -> None:
         throw_output_away()

@@ -4,12 +4,14 @@ import json
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from cl_lightning.data.sources.cache import damage, open_images
+from cl_lightning.data.sources.cache import Images, open_images, shape_in
+from cl_lightning.data.sources.cache import damage as found_damage
 from cl_lightning.errors import Refusal
 from tests.dying import in_a_child
 
@@ -81,7 +83,7 @@ def test_a_half_written_folder_of_a_killed_process_is_removed_when_images_are_ma
     assert open_images("toy", source, cache).train.x.max() == 7
     assert not list(cache.glob("*.building"))
     (whole,) = (path for path in cache.iterdir() if path.is_dir())
-    assert damage(whole) is None
+    assert found_damage(whole, source.classes) is None
 
 
 def test_writing_to_the_images_does_not_reach_the_disk(tmp_path: Path) -> None:
@@ -90,49 +92,59 @@ def test_writing_to_the_images_does_not_reach_the_disk(tmp_path: Path) -> None:
     assert open_images("toy", source, tmp_path).train.x.max() == 7
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [lambda content: content[:-3], lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]],
-)
-def test_a_damaged_entry_is_made_again(damage, tmp_path: Path) -> None:
-    source = Counted(tmp_path / "log")
-    open_images("toy", source, tmp_path / "cache")
-    file = next((tmp_path / "cache").glob("*/train_x.npy"))
-    file.write_bytes(damage(file.read_bytes()))
-    with pytest.warns(UserWarning, match="is damaged: its images are made again"):
-        assert open_images("toy", source, tmp_path / "cache").train.x.shape == (4, 1, 2, 2)
-
-
 def entry_of(cache: Path) -> Path:
     return next(path.parent for path in cache.glob("*/meta.json"))
 
 
-def test_opening_again_reads_no_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Counted(tmp_path / "log")
-    open_images("toy", source, tmp_path / "cache")
-    monkeypatch.setattr(
-        "cl_lightning.data.sources.cache.zlib.crc32", lambda _: pytest.fail("bytes were compared")
-    )
-    assert open_images("toy", source, tmp_path / "cache").train.x.max() == 7
+def content_of(images: Images) -> tuple:
+    pools = [(pool.x.tolist(), pool.y.tolist()) for pool in (images.train, images.test)]
+    return images.classes, images.digest, pools
 
 
-def test_an_entry_copied_from_elsewhere_is_compared_byte_by_byte_and_opens(tmp_path: Path) -> None:
-    source = Counted(tmp_path / "log")
-    open_images("toy", source, tmp_path / "cache")
-    os.utime(entry_of(tmp_path / "cache") / "train_x.npy", ns=(1, 1))
-    assert open_images("toy", source, tmp_path / "cache").train.x.max() == 7
-    assert (tmp_path / "log").read_text() == "decoded\n"
+def flipped(content: bytes) -> bytes:
+    return content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]
 
 
-def test_damage_that_keeps_age_and_length_is_found_where_all_bytes_are_compared(tmp_path: Path) -> None:
+def other(key: str, value: object) -> Callable[[bytes], bytes]:
+    return lambda content: json.dumps(json.loads(content) | {key: value}).encode()
+
+
+DAMAGES = {
+    **{f"{name} {how}": (name, change) for name in ("train_x.npy", "test_y.npy") for how, change in {
+        "emptied": lambda _: b"", "cut": lambda content: content[:-3], "flipped": flipped,
+    }.items()},
+    **{f"meta.json {text}": ("meta.json", lambda _, text=text: text.encode()) for text in
+       ("[]", "3", "null", '"classes"', "{}", "", "{")},
+    **{f"{key} {value}": ("meta.json", other(key, value)) for key, value in
+       (("classes", None), ("classes", ["b", "a"]), ("classes", ["a"]), ("digest", None),
+        ("digest", "0" * 64))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_found_and_made_again_also_where_age_and_length_are_kept(
+    damage: str, tmp_path: Path
+) -> None:
+    source, (name, change) = Counted(tmp_path / "log"), DAMAGES[damage]
+    images = open_images("toy", source, tmp_path / "cache")
+    before, folder = content_of(images), entry_of(tmp_path / "cache")
+    file, times = folder / name, ((folder / name).stat().st_atime_ns, (folder / name).stat().st_mtime_ns)
+    file.write_bytes(change(file.read_bytes()))
+    os.utime(file, ns=times)
+    assert found_damage(folder, source.classes)
+    with pytest.warns(UserWarning, match="is damaged: its images are made again"):
+        after = open_images("toy", source, tmp_path / "cache")
+    assert content_of(after) == before
+    assert found_damage(folder, source.classes) is None
+    assert (tmp_path / "log").read_text() == "decoded\n" * 2
+
+
+def test_a_shape_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
     open_images("toy", Counted(tmp_path / "log"), tmp_path / "cache")
     folder = entry_of(tmp_path / "cache")
-    assert damage(folder) is None
-    file, content = folder / "test_x.npy", (folder / "test_x.npy").read_bytes()
-    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
-    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    os.utime(file, ns=times)
-    assert damage(folder) == "test_x changed since they were written"
+    assert shape_in(folder) == (1, 2, 2)
+    (folder / "train_x.npy").write_bytes(b"")
+    assert shape_in(folder) == ()
 
 
 class Uneven(Counted):

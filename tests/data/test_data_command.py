@@ -176,7 +176,10 @@ def test_check_finds_damage_in_the_cache(
     file = next((tmp_path / "cache").glob("usps-*/train_x.npy"))
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
     assert main(["check", "usps", *own]) == 2
-    assert "is damaged: train_x changed since they were written. Delete it" in capsys.readouterr().out
+    assert (
+        "is damaged: its images or labels changed since they were written. Delete it"
+        in capsys.readouterr().out
+    )
 
 
 def test_check_tells_of_a_count_that_a_generator_or_the_hub_should_have_met(

@@ -21,7 +21,7 @@ def stream(**options):
     return toys.stream(n_val=0, **options)
 
 
-class Noting(Finetune):
+class Notes:
     def __init__(self, **base) -> None:
         super().__init__(**base)
         self.seen, self.tasks = [], []
@@ -30,6 +30,12 @@ class Noting(Finetune):
         self.seen += batch.x.sum((1, 2, 3)).tolist()
         self.tasks.append(batch.task.unique().tolist())
         return super().loss(c, batch)
+
+
+class Noting(Notes, Finetune): ...
+
+
+class NotingJoint(Notes, Joint): ...
 
 
 @pytest.mark.parametrize("passes", [1, 2, 5])
@@ -109,12 +115,14 @@ def test_there_is_no_validation() -> None:
         training(single_pass=True, patience=10)
 
 
-def test_joint_training_may_see_the_pool_once() -> None:
-    learn(
-        Joint(build=builder(stream()), head=stream().head, at="last_task"),
-        stream(),
-        training(single_pass=True, max_epochs=1),
-    )
+def test_joint_training_sees_the_pool_once_and_shuffled() -> None:
+    s = stream()
+    learner = NotingJoint(build=builder(s), head=s.head, at="last_task")
+    learn(learner, s, training(single_pass=True, max_epochs=1))
+    pool = [value for task in range(3) for value in s.task(task).train.x.sum((1, 2, 3)).tolist()]
+    assert sorted(learner.seen) == sorted(pool)
+    assert learner.seen != pool
+    assert [0, 1, 2] in learner.tasks
 
 
 @pytest.mark.parametrize(("learner", "verdict"), [("gem", "satisfied"), ("joint", "violated")])

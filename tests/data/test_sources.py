@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from cl_lightning.checking import resolve_target
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.sources.arrays import Arrays
 from cl_lightning.data.sources.cache import open_images
-from cl_lightning.data.sources.folder import ImageFolder
+from cl_lightning.data.sources.folder import SUFFIXES, ImageFolder
 from cl_lightning.data.sources.hub import ParquetImages
 from cl_lightning.data.sources.sizes import all_fit, fit
+from cl_lightning.data.streams.given import given
 from cl_lightning.errors import Refusal
 from tests.commands import configure
 from tests.conftest import REAL_DATA
@@ -123,6 +125,40 @@ def test_what_is_wrong_with_a_folder_is_named(fault: Any, says: str, pets: Image
         source.decode()
 
 
+def test_an_image_starts_no_program(
+    pets: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostScript is drawn by `gs`, whatever the file is called."""
+    (tmp_path / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    drawing = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n%%EndComments\nshowpage\n%%EOF\n"
+    (pets.place / "test/dog/0.png").write_bytes(drawing)
+    with pytest.raises(Refusal, match=r"dog.0\.png cannot be read.*\n.*none of PNG, JPEG, BMP"):
+        pets.decode()
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_all_named_formats_are_read(suffix: str, pets: ImageFolder) -> None:
+    (pets.place / "test/dog/1.png").unlink()
+    picture(101).save(pets.place / f"test/dog/1{suffix}")
+    assert pets.decode()["test_x"].flatten(1).float().mean(1).tolist() == pytest.approx([110, 111, 100, 101])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_named_pipe_is_refused_and_not_waited_for(pets: ImageFolder, tmp_path: Path) -> None:
+    (pets.place / "test/dog/0.png").unlink()
+    os.mkfifo(pets.place / "test/dog/0.png")
+    with pytest.raises(Refusal, match=r"0\.png is no regular file"):
+        pets.decode()
+    for name in ("order.txt", "order.npy"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(Refusal, match=r"stream\.order=.*no regular file"):
+            given("order", str(tmp_path / name), None)
+
+
 def test_no_folder_says_how_it_should_look(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"holds no folder a class.*train/<class>/"):
         ImageFolder("pets", str(tmp_path))
@@ -167,6 +203,7 @@ def test_classes_are_numbered_unless_named(tmp_path: Path) -> None:
         ({"test_x": X[:2, :, :5]}, "differ in shape"),
         ({"train_y": Y[:3]}, "train_y .* must be 4 class numbers"),
         ({"test_y": np.array([0, 3])}, r"test_y\[1\] .* is 3, but there are classes 0 to 2"),
+        ({"train_y": np.array([0, 1, 2**40, 1])}, f"class number {2**40}, but only 4 labels"),
         ({"test_y": np.array([0.0, 1.0])}, "must be 2 class numbers"),
         ({"train_x": np.array([{}] * 4, dtype=object)}, "is no .npz file of plain arrays"),
     ],

@@ -84,8 +84,11 @@ def test_hyperparameters_of_the_optimizer_are_held_to_what_the_configuration_is(
 
 
 def test_hyperparameters_of_a_learners_own_are_its_own_business() -> None:
-    one_task(with_hparams(strength=-3, momentum=0.0, lr=1e-3), optimizer="adam")
-    one_task(with_hparams(momentum=0.9), optimizer="sgd")
+    own: dict[str, object] = {"strength": -3, "momentum": 0.0, "lr": 1e-3}
+    for hparams, optimizer in ((own, "adam"), ({"momentum": 0.9}, "sgd")):
+        chosen = one_task(with_hparams(**hparams), optimizer=optimizer).phase().chosen
+        assert chosen.hparams == hparams
+        assert chosen.steps > 0
 
 
 def test_a_learner_that_trains_for_tests_needs_examples_of_its_own() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cl_lightning.cli.report import main
+from cl_lightning.cli.report import main as report_command
 from cl_lightning.identity import learner_name, relevant
 from cl_lightning.report.compare import (
     COLUMNS,
@@ -55,6 +56,19 @@ def result(
     place = folder / learner / f"{fingerprint}-s{seed}"
     place.mkdir(parents=True)
     (place / "results.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("options", [[], ["--markdown"]])
+def test_results_of_others_control_no_terminal(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    result(tmp_path, "gem", 0, 0.5, name="a\x1b]0;owned\x07b\x9b31m")
+    place = next(tmp_path.glob("*/*/results.json"))
+    place.write_text(place.read_text().replace('"learner": "gem"', '"learner": "g\\u001b[2Jem"'))
+    assert report_command([str(tmp_path), *options]) == 0
+    out = capsys.readouterr().out
+    assert "g?[2Jem" in out
+    assert not set(out) & set("\x1b\x07\x9b")
 
 
 def test_seeds_are_averaged_and_published_values_stand_beside(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import RowRecord, TaskRecord
 from tests import docs, dying
 from tests.commands import SMALL, configure, folder_of, run
-from tests.wandb_file import Read, ended, runs_in
+from tests.wandb_file import Read, drawn_by_leet, ended, runs_in
 
 OFFLINE = ("logger=[csv,wandb]", "logger.wandb.mode=offline")
 WHOLE = (
@@ -101,6 +101,15 @@ def test_every_key_goes_by_the_axis_of_its_kind(read: Read) -> None:
         (axis,) = {"learned", "batches"} & set(row)
         kinds = {key.partition("/")[0] for key in row if key != axis}
         assert {f"{kind}/*" for kind in kinds} <= set(AXES[axis])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
+def test_wandbs_own_reader_draws_every_curve_over_its_axis(read: Read, tmp_path: Path) -> None:
+    """A key that it took for its own, as `train/loss` was on its pages once, would go by its own steps."""
+    wanted = {key: axis for axis in AXES for _, key, value in read.points(axis) if not isinstance(value, str)}
+    assert {"train/loss": "batches", "test/task/2": "learned", "cl/ACC": "learned"}.items() <= wanted.items()
+    drawn = drawn_by_leet(read.path, set(wanted), tmp_path)
+    assert {key: axis for key, axis in drawn.items() if key in wanted} == wanted
 
 
 def test_keys_have_no_values_candidates_or_classes_in_them(read: Read) -> None:

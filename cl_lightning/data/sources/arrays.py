@@ -64,11 +64,14 @@ class Arrays:
 
     def numbered(self) -> tuple[str, ...]:
         labels = self.load("train_y")["train_y"]
-        return (
-            tuple(map(str, range(int(labels.max()) + 1)))
-            if labels.size and labels.dtype.kind in "iu"
-            else ("0",)
-        )
+        if not labels.size or labels.dtype.kind not in "iu":
+            return ("0",)
+        if (last := int(labels.max())) >= labels.size:
+            raise Refusal(
+                f"train_y of {self.place} has the class number {last}, but only {labels.size} labels. Number "
+                "classes from 0; or, where most classes have no image, give `classes` their names."
+            )
+        return tuple(map(str, range(last + 1)))
 
     def check_place(self) -> None:
         if not self.place.is_file():

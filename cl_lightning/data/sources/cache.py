@@ -10,8 +10,8 @@ import hashlib
 import json
 import shutil
 import warnings
-import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
+from cl_lightning.data.sources.encoded import first_line, regular
 from cl_lightning.data.sources.sizes import all_fit
 from cl_lightning.errors import Refusal
 
@@ -138,14 +139,14 @@ def open_images(name: str, source: Source, cache: str | Path) -> Images:
             if not is_complete(folder):
                 write(folder, source)
     try:
-        meta, arrays = read(folder)
-    except (OSError, ValueError, KeyError):
+        digest, arrays = read(folder, source.classes)
+    except Exception:  # whatever damaged files raise
         warnings.warn(f"{folder} is damaged: its images are made again.", stacklevel=2)
         with FileLock(f"{folder}.lock"):
             write(folder, source)
-        meta, arrays = read(folder)
+        digest, arrays = read(folder, source.classes)
     pools = {split: Pool(arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS}
-    return Images(name, tuple(meta["classes"]), pools["train"], pools["test"], meta["digest"])
+    return Images(name, tuple(source.classes), pools["train"], pools["test"], digest)
 
 
 def cache_folder(name: str, source: Source, cache: str | Path) -> Path:
@@ -159,8 +160,11 @@ def is_complete(folder: Path) -> bool:
 
 
 def shape_in(folder: Path) -> tuple[int, ...]:
-    """The shape (channels, height, width) of the images in a folder of the cache."""
-    return np.load(folder / "train_x.npy", mmap_mode="r").shape[1:]
+    """The shape (channels, height, width) of the images in a folder of the cache; empty where it is not
+    known."""
+    with suppress(Exception):  # whatever missing and damaged files raise
+        return np.load(regular(folder / "train_x.npy"), mmap_mode="r").shape[1:]
+    return ()
 
 
 def identity_of(source: Source) -> dict:
@@ -168,42 +172,26 @@ def identity_of(source: Source) -> dict:
     return source.identity() | ({} if side is None else {"side": side})
 
 
-def read(folder: Path) -> tuple[dict, dict[str, torch.Tensor]]:
-    """Map the files of a folder of the cache into memory. Files whose size and time are unchanged are
-    trusted; others are compared byte by byte: damage done by a program is noticed, and opening 200 MB takes
-    milliseconds. ``damage`` compares all bytes of all files."""
-    meta, arrays = json.loads((folder / "meta.json").read_text()), {}
-    for key in ARRAYS:
-        array = np.load(folder / f"{key}.npy", mmap_mode="c")  # "c": writes stay private
-        if (
-            stamp(folder / f"{key}.npy") != meta.get("stamps", {}).get(key)
-            and zlib.crc32(array.data) != meta["checksums"][key]
-        ):
-            raise ValueError(f"{key} has changed")
-        arrays[key] = torch.from_numpy(array)
-    return meta, arrays
+def read(folder: Path, classes: Sequence[str]) -> tuple[str, dict[str, torch.Tensor]]:
+    """The digest of a folder of the cache, and its files, mapped into memory. All bytes are compared with the
+    digest: that takes 0.25 s for 60,000 colour images of 32 x 32."""
+    meta = json.loads((folder / "meta.json").read_text())
+    if meta["classes"] != list(classes):
+        raise ValueError("its classes are others")
+    # "c": writes stay private
+    arrays = {key: np.load(regular(folder / f"{key}.npy"), mmap_mode="c") for key in ARRAYS}
+    if digest_of(arrays) != meta["digest"]:
+        raise ValueError("its images or labels changed since they were written")
+    return meta["digest"], {key: torch.from_numpy(array) for key, array in arrays.items()}
 
 
-def stamp(file: Path) -> list[int]:
-    status = file.stat()
-    return [status.st_size, status.st_mtime_ns]
-
-
-def damage(folder: Path) -> str | None:
-    """What is wrong with a folder of the cache, every byte compared; None where nothing is."""
+def damage(folder: Path, classes: Sequence[str]) -> str | None:
+    """What is wrong with a folder of the cache; None where nothing is."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
-        arrays = {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in ARRAYS}
-        changed = [key for key in ARRAYS if zlib.crc32(arrays[key].data) != meta["checksums"][key]]
-        if changed:
-            return f"{' and '.join(changed)} changed since they were written"
-        return (
-            None
-            if digest_of(arrays) == meta["digest"]
-            else "its digest is another than the one it was written with"
-        )
-    except (OSError, ValueError, KeyError) as reason:
-        return f"it cannot be read: {reason}"
+        read(folder, classes)
+    except Exception as reason:  # whatever damaged files raise
+        return first_line(reason)
+    return None
 
 
 def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
@@ -221,19 +209,15 @@ def write(folder: Path, source: Source) -> None:
     shutil.rmtree(building, ignore_errors=True)  # left by a process that was killed; the lock says it is ours
     building.mkdir()
     try:
-        arrays, checksums, stamps = decoded(source), {}, {}
+        arrays = decoded(source)
         for key in ARRAYS:
-            checksums[key] = zlib.crc32(arrays[key].data)
             np.save(building / f"{key}.npy", arrays[key])
-            stamps[key] = stamp(building / f"{key}.npy")
         about = {
             "identity": identity_of(source),
             "classes": list(source.classes),
             "digest": digest_of(arrays),
         }
-        (building / "meta.json").write_text(
-            json.dumps(about | {"checksums": checksums, "stamps": stamps}, indent=1)
-        )
+        (building / "meta.json").write_text(json.dumps(about, indent=1))
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise

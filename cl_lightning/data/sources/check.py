@@ -22,7 +22,7 @@ class Findings:
 def check_source(name: str, source: Any, cache: str | Path) -> Findings:
     """Open a source, decoding it where it never was, and look at everything."""
     folder = cache_folder(name, source, cache)
-    broken = damage(folder) if is_complete(folder) else None
+    broken = damage(folder, source.classes) if is_complete(folder) else None
     if broken:
         return Findings([f"{folder} is damaged: {broken}. Delete it, and it is made again."], [])
     images = open_images(name, source, cache)

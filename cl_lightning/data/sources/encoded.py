@@ -15,6 +15,7 @@ from cl_lightning.errors import Refusal
 
 GREY = ("1", "L", "LA")
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")  # others start programs: EPS, for one
 
 
 def decode_splits(
@@ -49,8 +50,8 @@ def one(name: str, split: str, number: int, image: bytes | Path, side: int | Non
     except Exception as reason:  # whatever the decoding library raises
         what = f"{image}" if isinstance(image, Path) else f"Image {number} of the {split} split of {name!r}"
         raise Refusal(
-            f"{what} cannot be read: {first_line(reason)}\nIts file is damaged: download it again, or take "
-            "the image out."
+            f"{what} cannot be read: {first_line(reason)}\nIts file is damaged, or none of "
+            f"{', '.join(FORMATS)}: download it again, or take the image out."
         ) from reason
 
 
@@ -58,10 +59,18 @@ def opened(image: bytes | Path) -> Any:
     """The picture, grey or colour, 8 bits a channel."""
     from PIL import Image
 
-    with Image.open(image if isinstance(image, Path) else BytesIO(image)) as picture:
+    file = regular(image) if isinstance(image, Path) else BytesIO(image)
+    with Image.open(file, formats=FORMATS) as picture:
         if picture.mode in DEEP:
             raise ValueError(f"it has more than 8 bits a channel (mode {picture.mode})")
         return picture.convert("L" if picture.mode in GREY else "RGB")
+
+
+def regular(file: Path) -> Path:
+    """A file that ends: to open a named pipe waits for ever."""
+    if file.exists() and not file.is_file():
+        raise OSError(f"{file} is no regular file")
+    return file
 
 
 def check_labels(name: str, split: str, labels: Sequence[Any], classes: Sequence[str]) -> list[int]:

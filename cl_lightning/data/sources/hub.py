@@ -121,10 +121,12 @@ class ParquetImages:
         import pyarrow
         import pyarrow.parquet
 
+        from cl_lightning.data.sources.encoded import regular
+
         tables = []
         for file in self.files(split):
             try:
-                tables.append(pyarrow.parquet.read_table(file))
+                tables.append(pyarrow.parquet.read_table(regular(file)))
             except Exception as reason:  # whatever the library raises
                 if isinstance(reason, OSError) and reason.errno is not None:
                     raise  # the disk's fault, not the file's

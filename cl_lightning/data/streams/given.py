@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cl_lightning.data.sources.encoded import regular
 from cl_lightning.errors import Refusal
 
 
@@ -15,7 +16,7 @@ def given(key: str, file: str, *shape: int | None) -> torch.Tensor:
     ``shape`` is any size."""
     path = Path(file).expanduser()
     try:
-        if path.suffix == ".npy":
+        if regular(path).suffix == ".npy":
             numbers = np.load(path, allow_pickle=False)
         else:
             numbers = np.array(
