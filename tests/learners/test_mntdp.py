@@ -591,7 +591,7 @@ def accuracy_by_hand(net: by_hand.Net, examples: Split) -> float:
 
 def test_three_tasks_are_searched_trained_and_chosen_as_by_hand() -> None:
     """The second task is learned from scratch, the third with two modules of the first."""
-    s = copied(labels="shift", n_train=400)
+    s = copied(labels="shift", n_train=396)
     grid = [{"lr": 0.1}, {"lr": 0.3}]
     build = partial(MLP, input_shape=s.shape, sizes=(16, 16))
     learner = by_hand.learned(MNTDP(build=build, head=s.head, seed=by_hand.SEED, grid=grid), s)
