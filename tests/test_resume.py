@@ -550,6 +550,17 @@ def test_a_branch_may_go_on_with_other_tasks(tmp_path: Path) -> None:
     assert more["accuracy_matrix"][3] == straight["accuracy_matrix"][3]
 
 
+def test_what_was_measured_on_tasks_that_a_branch_has_not_is_not_known_to_it(tmp_path: Path) -> None:
+    """Its second task is another; the first and the third are the same, in their places."""
+    short = (*FRAGILE, "stream.tasks=3", "trainer.max_epochs=1", "selection=none", "trainer.block=25")
+    old, new = ((*short, f"stream.class_order=[0,1,{second},4,5]") for second in ("2,3", "6,7"))
+    first = run(tmp_path, *old)["accuracy_matrix"]
+    branch = run(tmp_path, *new, f"run={folder_of(tmp_path, *old)}", "from_task=1")["accuracy_matrix"]
+    assert None not in first[0] + first[1]
+    assert branch[:2] == [[row[0], None, row[2]] for row in first[:2]]
+    assert None not in branch[2] + branch[3]
+
+
 @pytest.mark.parametrize(
     "fault",
     ["before a record:2", "before a record:4", "record written:2", "record written:3", "after a rename:3"],

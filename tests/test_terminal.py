@@ -29,9 +29,10 @@ at_both_widths = pytest.mark.parametrize("width", WIDTHS)
 # ---- the end of a run --------------------------------------------------------------------------------------
 
 
-def matrix(tasks: int) -> list[list[float | None]]:
-    """0.9 when a task is learned, and 0.02 less with each task behind it; tasks ahead cannot be predicted."""
-    rows = [[round(0.9 - 0.02 * (i - j), 3) if j <= i else None for j in range(tasks)] for i in range(tasks)]
+def matrix(tasks: int, fall: float = 0.02) -> list[list[float | None]]:
+    """0.9 when a task is learned, and so much less with each task behind it; tasks ahead cannot be
+    predicted."""
+    rows = [[round(0.9 - fall * (i - j), 3) if j <= i else None for j in range(tasks)] for i in range(tasks)]
     return [[None] * tasks, *rows]
 
 
@@ -194,7 +195,8 @@ def test_the_end_of_a_search_over_streams(
         for seed in (0, 1):
             folder = Path(f"outputs/ewc/{number}-s{seed}")
             folder.mkdir(parents=True)
-            (folder / "results.json").write_text(json.dumps(results(3, seed=seed)))
+            own = results(3, seed=seed, metrics=metrics_of(matrix(3, fall=0.02 + 0.04 * seed)))
+            (folder / "results.json").write_text(json.dumps(own))
             overrides = ["stream=permuted", f"seed={seed}", f"learner.strength={strength}"]
             value = 0.5 + 0.25 * number + 0.125 * seed
             jobs.append(Job(2 * number + seed, overrides, None, value, str(folder)))
@@ -202,6 +204,32 @@ def test_the_end_of_a_search_over_streams(
     console = new_console(width)
     show_choices(jobs, scored, [Choice(("stream=permuted",), (0, 1), 1, 0.8125)], console=console)
     assert_golden(printed(console), "search", width)
+    # 0.88 and 0.84 deviate by 0.02 from their mean, -0.03 and -0.09 by 0.03: times sqrt(2 / (2 - 1))
+    assert "average accuracy 0.8600 ± 0.0283, backward transfer -0.0600 ± 0.0424" in printed(console)
+
+
+def test_winners_are_marked_for_their_own_seed_and_learner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two learners, two seeds and three points each has another winner, and none is the first."""
+    monkeypatch.chdir(tmp_path)
+    won = {("ewc", 0): 1, ("ewc", 1): 2, ("gem", 0): 2, ("gem", 1): 1}
+    jobs, scored = [], []
+    for learner, seed in won:
+        for number in range(3):
+            folder = Path(f"outputs/{learner}/{number}-s{seed}")
+            folder.mkdir(parents=True)
+            (folder / "results.json").write_text(json.dumps(results(3, seed=seed)))
+            overrides = [f"learner={learner}", f"seed={seed}", f"trainer.lr={number}"]
+            jobs.append(Job(len(jobs), overrides, None, 0.5, str(folder)))
+            scored.append(Scored((f"learner={learner}",), seed, number, 0.5))
+    choices = [Choice((f"learner={learner}",), (seed,), n, 0.5) for (learner, seed), n in won.items()]
+    console = new_console(120)
+    show_choices(jobs, scored, choices, console=console)
+    lines = printed(console).splitlines()
+    names = {f"learner={learner} seed={seed} trainer.lr={n}" for (learner, seed), n in won.items()}
+    assert {line.split("│")[1].strip() for line in lines if "│ yes" in line} == names
+    assert {line.removeprefix("Chosen: ") for line in lines if line.startswith("Chosen: ")} == names
 
 
 @at_both_widths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from unittest.mock import patch
 
@@ -522,6 +523,86 @@ def test_draws_in_any_hook_depend_on_seed_and_step_and_not_on_global_state(patie
         torch.manual_seed(global_seed)
         ends.append(one_task(finetune(Draws), patience=patience, max_epochs=4).weights)
     assert torch.equal(*ends)
+
+
+class NotesDraws(Finetune):
+    """Draws in every hook, and notes it by the hook's name."""
+
+    drawn: dict = {}  # of the class: testing is done by copies
+
+    def note(self, name, value=None):
+        value = torch.rand(()) if value is None else value
+        self.drawn.setdefault(name, []).append(value.double().sum().item())
+
+    def on_task_start(self, task):
+        self.note("on_task_start")
+
+    def learn(self, task):
+        self.note("learn")
+        self.once("work", lambda: self.note("once"))
+        best = yield Phase(self.candidates(task), score=self.scored)
+        self.note("after the phase")
+        self.adopt(best.candidate, task)
+
+    def scored(self, c, val):
+        self.note("score")
+        return 0.5
+
+    def extend(self, batch):
+        self.note("extend")
+        self.note("batch.rng", torch.rand((), generator=batch.rng("mine")))
+        self.note("order", batch.x[0])
+        return batch
+
+    def shared(self, batch, candidates):
+        if len(batch) > 1:  # one example more, to count operations, draws the same
+            self.note("shared")
+
+    def loss(self, c, batch):
+        self.note("loss")
+        return super().loss(c, batch)
+
+    def after_backward(self, c, batch):
+        self.note("after_backward")
+
+    def after_step(self, c, batch):
+        self.note("after_step")
+
+    def adopt(self, c, task):
+        super().adopt(c, task)
+        self.note("adopt")
+
+    def on_task_end(self, task):
+        self.note("on_task_end")
+        self.note("fresh", self.fresh(task.index).head.weight)
+
+    def predictors(self, seen):
+        self.note("predictors")
+        return {"": self}
+        yield
+
+    def forward(self, x, task):
+        self.note("forward")
+        return super().forward(x, task)
+
+
+def drawn_by(seed: int) -> dict[str, list[float]]:
+    NotesDraws.drawn = {}
+    s = toys.stream(tasks=2)
+    learn(NotesDraws(build=builder(s), head=s.head, seed=seed), s, training(max_epochs=2, patience=100))
+    return NotesDraws.drawn
+
+
+def test_every_hook_draws_something_else_for_another_seed_another_task_and_another_hook() -> None:
+    one, again, other = drawn_by(0), drawn_by(0), drawn_by(1)
+    assert one == again
+    assert len(one) == 17
+    assert all(len(values) == len(other[name]) >= 2 for name, values in one.items())
+    assert one.pop("order") != other.pop("order"), "the order of examples is the same for two seeds"
+    for name, values in one.items():
+        assert set(values).isdisjoint(other[name]), f"{name} draws the same for two seeds"
+        assert len({*values}) == len(values), f"{name} draws the same twice"
+    assert len({*itertools.chain(*one.values())}) == sum(map(len, one.values())), "two hooks draw the same"
 
 
 def test_a_score_of_its_own_draws_the_same_alone_and_in_company() -> None:

@@ -289,6 +289,18 @@ def test_candidates_are_compared_by_their_best_scores_and_not_by_their_first_or_
     assert ends(learned) == near(3 * 0.8**2, 4 * 0.8**2)
 
 
+@pytest.mark.parametrize("at_once", [None, 1, 2])
+@pytest.mark.parametrize("stops", [(4, 9, 6), (9, 4, 6), (4, 6, 9)])
+def test_a_phase_in_shares_is_as_long_on_the_axis_of_curves_as_its_longest_candidate(at_once, stops) -> None:
+    """Whichever share stops last; the next phase begins behind it."""
+    names = ("lr=0.1", "lr=0.2", "lr=0.3")
+    script = {name: [*range(1, stop - 1), 0] for name, stop in zip(names, stops)}  # best 3 steps before
+    options = {"max_epochs": 4, "patience": 3, "score_every": 1, "score_at": (0,)}
+    learned = trained(Scripted(script=script, grid=THREE), candidates_at_once=at_once, **options)
+    assert tuple(learned.standing(0)[name]["steps"] for name in names) == stops
+    assert (learned.phase(0).mini_batches, learned.engine.step) == (9, 9)
+
+
 # ---- from task to task -------------------------------------------------------------------------------------
 
 

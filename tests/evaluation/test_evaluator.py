@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 
 from cl_lightning.data.streams.show import Show
@@ -117,15 +120,53 @@ def test_logits_of_the_wrong_shape_are_refused() -> None:
         Evaluator(s, toys.one_epoch(), CPU, Grants()).row(Narrow(build=builder(s), head=s.head), 0)
 
 
-def test_dropout_is_off_at_test() -> None:
-    s = toys.stream()
-    learner = Finetune(build=builder(s, dropout=0.5), head=s.head).train()
+class NotesItsMode(Finetune):
+    """With dropout and batch norm: what training mode would predict is something else."""
+
+    modes: list = []  # of the class: testing is done by copies
+
+    def forward(self, x, task):
+        self.modes.append({module.training for module in self.modules()})
+        return super().forward(x, task)
+
+
+class ToldItsTask(NotesItsMode):
+    needs = Needs(task_id_at_test=True)
+
+
+class Normed(nn.Module):
+    def __init__(self, s: Stream, **options: object) -> None:
+        super().__init__()
+        self.norm, self.network = nn.BatchNorm2d(1), builder(s, dropout=0.5)(**options)
+
+    def forward(self, x, task=None):
+        return self.network(self.norm(x), task)
+
+
+@pytest.mark.parametrize("learner_class", [NotesItsMode, ToldItsTask])
+@pytest.mark.parametrize("kind", ["test", "validation", "probes"])
+def test_predictions_are_those_of_evaluation_mode(learner_class: type[NotesItsMode], kind: str) -> None:
+    """A learner in training mode is tested in evaluation mode, each image's prediction is that by hand, and
+    the learner stays as it is."""
+    s = toys.stream(n_val=40)
+    learner = learner_class(build=partial(Normed, s), head=s.head).train()
     with torch.no_grad():
-        undropped = learner.network.eval()(s.test(2).x).argmax(1)
-        dropped = learner.network.train()(s.test(2).x).argmax(1)
-    assert (undropped != dropped).any()
-    right = (undropped == s.test(2).y).sum().item()
-    assert Evaluator(s, toys.one_epoch(), CPU, Grants()).row(learner, 0)[2] == right / 200
+        learner.network.norm.running_mean += 0.4
+        x = s.test(2).x if kind != "validation" else s.task(2).val.x
+        by_hand = copy.deepcopy(learner.network).eval()(x).argmax(1)
+        assert not torch.equal(by_hand, copy.deepcopy(learner.network)(x).argmax(1))
+    before = copy.deepcopy(learner.network.state_dict())
+    found, learner.modes[:] = [], []
+    evaluator = evaluator_of(s)
+    evaluator.accuracies = lambda of_task: found.append(of_task) or []
+    {"test": evaluator.row, "validation": evaluator.validate, "probes": evaluator.probe}[kind](
+        learner, *([] if kind == "validation" else [3])
+    )
+    assert torch.equal(found[0][2].numbers, by_hand)
+    assert len(learner.modes) > 0
+    assert all(modes == {False} for modes in learner.modes)
+    assert learner.training
+    assert all(torch.equal(value, before[name]) for name, value in learner.network.state_dict().items())
 
 
 # ---- learners that never forget ----------------------------------------------------------------------------
@@ -162,8 +203,6 @@ def test_a_learner_that_claims_never_to_forget_and_does_is_refused() -> None:
 
 
 def test_predictors_of_one_learner_are_remembered_apart() -> None:
-    import copy
-
     from cl_lightning.learners import Independent
 
     class Two(Independent):
