@@ -22,10 +22,8 @@ from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Independent, Phase
-from cl_lightning.report.results import validation_of
 from cl_lightning.report.schema import schema
 from cl_lightning.store.files import Store
-from cl_lightning.store.records import ValidationRecord
 from tests import toys
 from tests.commands import (
     SMALL,
@@ -167,15 +165,6 @@ class SaysTheLatest(Finetune):
         logits = torch.zeros(len(x), self.head.num_outputs)
         logits[:, self.memory.get("says", 0)] = 1.0
         return logits
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "mean"),
-    [([0.5, None, 0.25], 0.375), ([None, 0.0, 0.5], 0.25), ([None, 0.75], 0.75), ([None, None], None)],
-)
-def test_a_task_without_validation_examples_is_no_part_of_their_mean(accuracies: list, mean) -> None:
-    """It does not count as 0, and a task of which nothing is right does."""
-    assert validation_of(ValidationRecord(accuracies)) == {"accuracies": accuracies, "mean": mean}
 
 
 def test_a_run_returns_the_mean_validation_accuracy_on_all_tasks_at_the_end_of_the_stream(

@@ -313,6 +313,40 @@ def test_a_study_sweeps_what_its_paper_varies(study: str) -> None:
     assert file.hydra.sweeper.params == STUDIED[study]
 
 
+OF_CHOICES: dict[str, Settings] = {  # that no experiment takes
+    "trainer=single_pass": {"trainer.lr": 0.03},  # on permutations
+    "stream=incremental_cifar100": {
+        "stream.source": "cifar100", "stream.tasks": 20, "stream.classes_per_task": 5,
+        "stream.class_order": "native", "stream.n_train": None, "stream.n_val": 0,
+        "stream.head": "multi_train_test", **AS_THEY_ARE},
+    "stream=split_cifar100": {
+        "stream.source": "cifar100", "stream.tasks": 10, "stream.classes_per_task": 10,
+        "stream.class_order": "random", "stream.n_train": 4500, "stream.n_val": 500, "stream.balanced": True,
+        "stream.head": "multi_train_test", "stream.show.normalise": True, "stream.show.flip": True,
+        "stream.show.crop": 4, "stream.show.val_copies": 0},
+    "stream=two_tasks": {"stream.head": "single", "stream.first_identity": True, **AS_THEY_ARE},
+    "backbone=mlp_mntdp": {"backbone.sizes": [1000, 1000], "backbone.init": "torch",
+                           "backbone.dropout": 0.0, "backbone.input_dropout": 0.0},
+    "backbone=fc": {"backbone.sizes": [200, 200], "backbone.init": "fan_in", "backbone.dropout": 0.0,
+                    "backbone.input_dropout": 0.0},
+    "backbone=fc_dropout": {"backbone.sizes": [200, 200], "backbone.init": "fan_in",
+                            "backbone.dropout": 0.5, "backbone.input_dropout": 0.2},
+    "backbone=fc_ewc": {"backbone.sizes": [200, 200], "backbone.init": "tenth", "backbone.dropout": 0.5,
+                        "backbone.input_dropout": 0.2},
+    "backbone=lwta": {"backbone._target_": "cl_lightning.backbones.LWTA", "backbone.sizes": [200, 200],
+                      "backbone.init": "fan_in", "backbone.dropout": 0.0},
+    "backbone=conv": {"backbone.dropout": 0.0},
+    "backbone=resnet18_gem": {"backbone.width": 20},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", OF_CHOICES)
+def test_a_choice_named_after_a_paper_has_its_values(choice: str) -> None:
+    composed = settings_of(relevant(configure(choice)))
+    written = OF_CHOICES[choice]
+    assert different({key: composed.get(key) for key in written}, written) == {}
+
+
 DIGITS = [str(digit) for digit in range(10)]
 SOURCES = {  # classes in the order of their labels (dtd: how many), and images for training and test
     "mnist": (DIGITS, 60_000, 10_000),

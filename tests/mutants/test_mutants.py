@@ -18,8 +18,9 @@ def test_a_mutant_changes_one_place_of_a_file_that_there_is_and_asks_tests_that_
     mutant: Mutant,
 ) -> None:
     text = (trial.ROOT / PACKAGE / mutant.file).read_text()
-    compile(changed(text, mutant), mutant.file, "exec")
-    assert mutant.new != mutant.old
+    if mutant.file.endswith(".py"):
+        compile(changed(text, mutant), mutant.file, "exec")
+    assert changed(text, mutant) != text
     assert all((trial.ROOT / test).exists() for test in mutant.tests)
 
 

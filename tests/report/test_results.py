@@ -11,9 +11,10 @@ import pytest
 from cl_lightning.cli.report import main as report
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, ModulePaths
-from cl_lightning.report.results import results_of
+from cl_lightning.report.results import results_of, validation_of
 from cl_lightning.report.schema import schema
 from cl_lightning.store.folder import open_store
+from cl_lightning.store.records import ValidationRecord
 from tests.commands import run
 from tests.dying import killed
 
@@ -131,3 +132,12 @@ def test_what_is_trained_for_a_test_is_a_part_of_what_a_task_costs(tmp_path: Pat
     for one, other in zip(plain["costs"], tested["costs"]):
         assert other["flops"] - one["flops"] == copies
         assert other["flops_executed"] - one["flops_executed"] == copies
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "mean"),
+    [([0.5, None, 0.25], 0.375), ([None, 0.0, 0.5], 0.25), ([None, 0.75], 0.75), ([None, None], None)],
+)
+def test_a_task_without_validation_examples_is_no_part_of_their_mean(accuracies: list, mean) -> None:
+    """It does not count as 0, and a task of which nothing is right does."""
+    assert validation_of(ValidationRecord(accuracies)) == {"accuracies": accuracies, "mean": mean}
