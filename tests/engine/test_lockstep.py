@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from cl_lightning.callbacks.base import StreamCallback
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine import hooks, scoring
-from cl_lightning.learners import Candidate, Finetune, Phase
+from cl_lightning.learners import Candidate, Finetune, Needs, Phase
 from tests import toys
 from tests.toys import builder, learn, training
 
@@ -586,10 +586,14 @@ class NotesDraws(Finetune):
         return super().forward(x, task)
 
 
-def drawn_by(seed: int) -> dict[str, list[float]]:
+class ToldItsTask(NotesDraws):
+    needs = Needs(task_id_at_test=True)
+
+
+def drawn_by(seed: int, learner_class: type[NotesDraws] = NotesDraws) -> dict[str, list[float]]:
     NotesDraws.drawn = {}
     s = toys.stream(tasks=2)
-    learn(NotesDraws(build=builder(s), head=s.head, seed=seed), s, training(max_epochs=2, patience=100))
+    learn(learner_class(build=builder(s), head=s.head, seed=seed), s, training(max_epochs=2, patience=100))
     return NotesDraws.drawn
 
 
@@ -603,6 +607,8 @@ def test_every_hook_draws_something_else_for_another_seed_another_task_and_anoth
         assert set(values).isdisjoint(other[name]), f"{name} draws the same for two seeds"
         assert len({*values}) == len(values), f"{name} draws the same twice"
     assert len({*itertools.chain(*one.values())}) == sum(map(len, one.values())), "two hooks draw the same"
+    told, of_other = (set(drawn_by(seed, ToldItsTask)["forward"]) for seed in (0, 1))
+    assert told.isdisjoint(of_other)
 
 
 def test_a_score_of_its_own_draws_the_same_alone_and_in_company() -> None:
