@@ -171,6 +171,9 @@ class Phases:
                 ProbesRecord,
                 lambda: (ProbesRecord(self.look(learner, winner, kept["snapshots"], task, place)), None),
             ).probes
+        for c in phase.candidates:
+            if c is not winner:
+                take_network(c)
         chosen = record.chosen
         return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best)
 
@@ -330,6 +333,13 @@ def in_memory(candidates: int) -> Iterator[None]:
             f"Train fewer at once, with the same results: trainer.candidates_at_once={candidates // 2}. What "
             "was trained is kept."
         ) from error
+
+
+def take_network(loser: Candidate) -> None:
+    """Its weights are not kept: after a kill, or on another rank, it would have others."""
+    loser.network.to("meta")  # whoever else holds it computes nothing with it
+    for name in ("network", "parameters"):
+        vars(loser).pop(name, None)
 
 
 def group_key(place: Place, numbers: Sequence[int]) -> str:
