@@ -94,6 +94,12 @@ class PhaseRun:
     def best_accuracy(self) -> float | None:
         return max((s.accuracy for s in self.standings if s.accuracy is not None), default=None)
 
+    @property
+    def checks(self) -> bool:
+        """Whether operations may change with what nobody says: a learner has hooks of its own, but no
+        ``kind``."""
+        return bool(self.hooks or self.phase.loss) and "kind" not in self.hooks
+
     def living(self) -> list[Candidate]:
         return [self.candidates[i] for i in self.active]
 

@@ -214,6 +214,11 @@ class Learner(pl.LightningModule):
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(self.masked(self.logits(c, batch), batch), batch.y)
 
+    def kind(self, c: Candidate, batch: Batch) -> str | int | None:
+        """Which kind of work a mini-batch is, where its operations depend on more than its shape: the first
+        of each kind is counted."""
+        return None
+
     def after_backward(self, c: Candidate, batch: Batch) -> None:
         """``.grad`` is final for the loss and may be changed: project, mask, accumulate."""
 
