@@ -215,6 +215,78 @@ def test_candidates_that_share_a_tensor_are_refused_before_training(cls: type[Fi
         learn(make(cls), toys.stream(tasks=1))
 
 
+class LowersItsRate(Finetune):
+    def after_step(self, c, batch):
+        c.hparams["lr"] *= 0.1
+
+
+class DropsItsDecay(Finetune):
+    def adopt(self, c, task):
+        c.hparams.pop("weight_decay")
+
+
+GRID = [{"lr": 0.1, "weight_decay": 0.0}, {"lr": 1e-9, "weight_decay": 0.0}]
+
+
+@pytest.mark.parametrize(("cls", "hook"), [(LowersItsRate, "after_step"), (DropsItsDecay, "learn")])
+def test_hyper_parameters_are_read_only(cls: type[Finetune], hook: str) -> None:
+    with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.{hook}: the hyper-parameters .*\n.*another"):
+        learn(make(cls, grid=GRID), toys.stream(tasks=2))
+
+
+class NotesItsPoint(Finetune):
+    def adopt(self, c, task):
+        super().adopt(c, task)
+        self.memory["point"] = c.hparams
+
+
+def test_hyper_parameters_are_a_copy_that_can_be_stored_and_copied(tmp_path: Path) -> None:
+    point = {"lr": 0.1, "of_ones_own": [1]}
+    c = Candidate(nn.Linear(1, 1), point)
+    for copied in (c, copy.deepcopy(c)):
+        copied.hparams["of_ones_own"].append(2)
+        with pytest.raises(ProtocolError):
+            copied.hparams["lr"] = 1.0
+        assert copied.hparams == {"lr": 0.1, "of_ones_own": [1, 2]} != point
+    run(tmp_path, "learner._target_=tests.test_honest_mistakes.NotesItsPoint", "stream.tasks=2")
+    stored = torch.load(next(tmp_path.rglob("tasks/001.pt")), weights_only=True)
+    assert set(stored["learner"]["_extra_state"]["memory"]["point"]) == {"lr", "weight_decay"}
+
+
+class UsesALoser(Finetune):
+    def learn(self, task):
+        candidates = self.candidates(task)
+        best = yield Phase(candidates)
+        assert best.candidate is candidates[0]
+        self.adopt(candidates[1], task)
+
+
+class CountsALoser(UsesALoser):
+    def adopt(self, c, task):
+        print(c, len(c.parameters))
+
+
+class HoldsALosersNetwork(UsesALoser):
+    def learn(self, task):
+        candidates = self.candidates(task)
+        network = candidates[1].network
+        best = yield Phase(candidates)
+        super().adopt(best.candidate, task)
+        assert network(task.train.x[:1]).argmax() < 4
+
+
+@pytest.mark.parametrize("cls", [UsesALoser, CountsALoser])
+def test_a_loser_has_no_network_after_its_phase(cls: type[Finetune]) -> None:
+    words = rf"{cls.__name__}\.learn: the candidate lr=1e-09,\S+ lost its phase .*\n.*outcome\.candidate"
+    with pytest.raises(ProtocolError, match=words):
+        learn(make(cls, grid=GRID), toys.stream(tasks=1))
+
+
+def test_a_losers_network_computes_nothing_for_who_still_holds_it() -> None:
+    with pytest.raises(LearnerError, match=r"HoldsALosersNetwork\.learn raised .*meta"):
+        learn(make(HoldsALosersNetwork, grid=GRID), toys.stream(tasks=1))
+
+
 class TrainsOnNothing(Finetune):
     def learn(self, task):
         nothing = Split(*task.train.gather(torch.empty(0, dtype=torch.int64)))

@@ -9,88 +9,96 @@ from cl_lightning.metrics.flops import Flops, uncounted
 
 # One candidate's costs by kind of work: how often it was done, operations for it alone, operations it shares.
 Counts = Mapping[str, Sequence[int]]
-Kind = tuple  # its name and the shape of its mini-batch
+Kind = tuple  # its name, the shape of its mini-batch, and what the learner says of it
 UNCOUNTED = nullcontext()  # made once, since every mini-batch needs one
+CHECKED_EPOCHS = 3  # whose first mini-batch of a kind is counted again, after the first of all
+CHECKED_EVERY = 499  # mini-batches of a kind; a prime number, so that work in turns is met at each turn
 
 
 class Meter:
     """Operations of each candidate, by kind of work: a mini-batch of a shape, or one scoring.
 
     A candidate's numbers depend on no other, so that they are the same alone, in company and in groups.
-    ``own`` is what is done for it alone; ``common`` what it would need of ``extend`` and ``shared`` if it
-    were alone.
     """
 
     def __init__(self, candidates: int) -> None:
-        self.own: list[dict[Kind, int]] = [{} for _ in range(candidates)]
-        self.common: list[dict[Kind, int]] = [{} for _ in range(candidates)]
-        self.times: list[dict[Kind, int] | None] = [None] * candidates  # of those that have left
-        self.so_far: dict[Kind, int] = {}  # how often each kind was done since the beginning
-        self.counter: Flops | None = None  # open while the first of a kind is counted
-        self.kind: Kind = ()
+        # Of each candidate, by kind: how often, what is done for it alone, and what it would need of
+        # ``extend`` and ``shared`` if it were alone. From where a check finds other numbers, a new row.
+        self.rows: list[dict[Kind, list[list[int]]]] = [{} for _ in range(candidates)]
+        self.epochs: dict[Kind, int] = {}  # in which a kind was last counted
+        self.counter: Flops | None = None  # open while something is counted
+        self.noted: dict[int, list[int]] = {}  # by candidate, what was
 
-    def counting(self, *kind: object) -> AbstractContextManager[None]:
-        """A guard around one piece of work: the first of its kind is counted."""
-        times = self.so_far.get(kind, 0)
-        self.so_far[kind] = times + 1
-        return UNCOUNTED if times else self.counting_first(kind)
+    def counting(
+        self, kinds: Mapping[int, Kind], epoch: int = 0, checks: bool = False
+    ) -> AbstractContextManager[None]:
+        """A guard around one piece of work, of such a kind for each candidate: the first of its kind is
+        counted. ``checks``: so is a sample of later ones."""
+        known = [self.rows[i].get(kind) for i, kind in kinds.items()]
+        due = checks and any(self.due(kind, rows, epoch) for kind, rows in zip(kinds.values(), known))
+        if due or not all(known):
+            return self.counted(kinds, epoch, due)
+        for rows in known:
+            rows[-1][0] += 1  # type: ignore[index]
+        return UNCOUNTED
+
+    def due(self, kind: Kind, rows: Sequence[Sequence[int]] | None, epoch: int) -> bool:
+        """Whether a later mini-batch is one of the sample."""
+        seen = sum(times for times, _, _ in rows or ())
+        return seen > 0 and (self.epochs[kind] < epoch <= CHECKED_EPOCHS or seen % CHECKED_EVERY == 0)
 
     def paused(self) -> AbstractContextManager[None]:
         """A guard around what multiplies nothing, and would only slow the counter down."""
         return UNCOUNTED if self.counter is None else uncounted()
 
     @contextmanager
-    def counting_first(self, kind: Kind) -> Iterator[None]:
-        self.kind = kind
+    def counted(self, kinds: Mapping[int, Kind], epoch: int, due: bool) -> Iterator[None]:
+        self.noted = {i: [0, 0] for i in kinds}
         with Flops() as self.counter:
             try:
                 yield
             finally:
                 self.counter = None
+        for i, kind in kinds.items():
+            rows = self.rows[i].setdefault(kind, [])
+            if not rows or (due and rows[-1][1:] != self.noted[i]):
+                rows.append([0, *self.noted[i]])
+            rows[-1][0] += 1
+            self.epochs[kind] = epoch
 
     def note(self, i: int) -> None:
         """What was done since the last note was for one candidate alone."""
         if self.counter is not None:
-            self.own[i][self.kind] = self.own[i].get(self.kind, 0) + self.counter.since_last()
+            self.noted[i][0] += self.counter.since_last()
 
     def note_common(self, members: Sequence[int], times: int = 1) -> None:
         """What was done since the last note is needed by each of these, so many times over."""
         if self.counter is not None:
             counted = self.counter.since_last() * times
             for i in members:
-                self.common[i][self.kind] = self.common[i].get(self.kind, 0) + counted
-
-    def leave(self, i: int) -> None:
-        self.times[i] = dict(self.so_far)
+                self.noted[i][1] += counted
 
     def counts(self) -> list[dict[str, list[int]]]:
         """One entry a candidate: for every kind how often, own, common."""
-        found = []
-        for own, common, left in zip(self.own, self.common, self.times):
-            times = self.so_far if left is None else left
-            rows = {
-                kind: [times.get(kind, 0), own.get(kind, 0), common.get(kind, 0)]
-                for kind in {**own, **common}
-            }
-            found.append({name_of_kind(kind): row for kind, row in rows.items()})
-        return found
+        return [
+            {name_of_kind(kind, k): row for kind, rows in of_one.items() for k, row in enumerate(rows)}
+            for of_one in self.rows
+        ]
 
     def state(self) -> dict:
-        return {"own": self.own, "common": self.common, "times": self.times, "so_far": self.so_far}
+        return {"rows": self.rows, "epochs": self.epochs}
 
     def restore(self, state: dict) -> None:
-        self.own, self.common, self.times, self.so_far = (
-            state[name] for name in ("own", "common", "times", "so_far")
-        )
+        self.rows, self.epochs = state["rows"], state["epochs"]
 
 
-def name_of_kind(kind: Kind) -> str:
+def name_of_kind(kind: Kind, changes: int = 0) -> str:
     """
-    >>> name_of_kind(("batch", (10, 1, 28, 28))), name_of_kind(("score",))
-    ('batch 10 x 1 x 28 x 28', 'score')
+    >>> name_of_kind(("batch", (10, 1, 28, 28), "past")), name_of_kind(("score",), changes=1)
+    ('batch 10 x 1 x 28 x 28 past', 'score (2)')
     """
-    name, *shapes = kind
-    return " ".join([name, *(" x ".join(map(str, shape)) for shape in shapes)])
+    parts = (" x ".join(map(str, part)) if isinstance(part, tuple) else str(part) for part in kind)
+    return " ".join([*parts, *([f"({changes + 1})"] if changes else [])])
 
 
 def alone(counts: Sequence[Counts], kinds: str = "") -> int:

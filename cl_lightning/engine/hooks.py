@@ -20,12 +20,14 @@ from cl_lightning.randomness import Key, seed_default_generators, seed_of
 
 CASTS = ("loss", "logits", "shared")  # run under autocast, where it is asked for
 WITHOUT_GRADIENT = ("shared", "after_step")
-HOOKS = ("extend", "shared", "after_backward", "after_step")  # called only where a learner has its own
+HOOKS = ("extend", "shared", "kind", "after_backward", "after_step")  # called only if a learner has its own
+OF_BASE = ("loss", "logits", "masked")  # which every learner has
 
 
 def hooks_of(learner: Learner) -> frozenset[str]:
-    """The hooks that a learner overrides."""
-    return frozenset(name for name in HOOKS if getattr(type(learner), name) is not getattr(Learner, name))
+    """The hooks of a mini-batch that a learner overrides."""
+    names = (*HOOKS, *OF_BASE)
+    return frozenset(name for name in names if getattr(type(learner), name) is not getattr(Learner, name))
 
 
 A_GENERATOR = (
@@ -57,6 +59,10 @@ GIVES: dict[str, tuple[Callable[..., bool], str]] = {
     "loss": (
         lambda value, *_: isinstance(value, Tensor) and value.numel() == 1,
         "return a tensor with one number: return super().loss(c, batch) + penalty",
+    ),
+    "kind": (
+        lambda value, *_: value is None or isinstance(value, str | int),
+        "return a text or a whole number that names the kind of work, or None",
     ),
     "score": (
         lambda value, *_: isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,15 +11,18 @@ import torch.nn as nn
 from torch import Tensor
 from torch.optim import Optimizer
 
+from cl_lightning.engine.proposals import state_of
 from cl_lightning.engine.settings import Training
-from cl_lightning.learners.base import Candidate
+from cl_lightning.learners.base import Candidate, Learner
+
+Moments = Mapping[tuple, dict[str, dict[str, Tensor]]]  # by checksums of the weights that they belong to
 
 
 def make_optimizer(
-    candidates: Sequence[Candidate], settings: Training, kept: Mapping[str, Any], device: torch.device
+    candidates: Sequence[Candidate], settings: Training, kept: Moments, device: torch.device
 ) -> Optimizer:
     """Adam or SGD. Candidates with equal hyper-parameters share a group: the same bits, fewer calls. ``kept``
-    are the moments of the last phase, where they are carried on."""
+    are the moments that are carried on."""
     merged: dict[str, dict] = {}
     for group in (group for c in candidates for group in c.groups()):
         options = {key: value for key, value in group.items() if key != "params"}
@@ -50,13 +53,14 @@ def begin_momentum(optimizer: Optimizer) -> None:
             optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
 
 
-def carry_on(optimizer: Optimizer, candidates: Sequence[Candidate], kept: Mapping[str, Any]) -> None:
+def carry_on(optimizer: Optimizer, candidates: Sequence[Candidate], kept: Moments) -> None:
     """Go on with the kept moments, in networks that start with the weights that these belong to."""
     fused = optimizer.defaults["fused"]
-    for network in (c.network for c in candidates if kept and weights_key(c.network) == kept["weights"]):
+    for network in (c.network for c in candidates if kept):
+        moments = kept.get(weights_key(network.parameters()), {})
         for name, p in network.named_parameters():
-            if p.requires_grad and name in kept["moments"]:
-                state = kept["moments"][name].items()
+            if p.requires_grad and name in moments:
+                state = moments[name].items()
                 optimizer.state[p] = {
                     key: value.clone().to(p.device if value.dim() or fused else "cpu") for key, value in state
                 }
@@ -72,9 +76,13 @@ def moments_of(optimizer: Optimizer, network: nn.Module) -> dict[str, dict[str, 
     }
 
 
-def weights_key(network: nn.Module) -> int:
-    """A checksum of a network's parameters."""
-    key = 0
-    for p in network.parameters():
-        key = zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().data, key)
-    return key
+def weights_key(weights: Iterable[Tensor]) -> tuple[int, ...]:
+    """A checksum of each tensor."""
+    flat = (w.detach().cpu().reshape(-1) for w in weights)
+    return tuple(zlib.crc32(w.view(torch.uint8).numpy().data) for w in flat)
+
+
+def held_by(learner: Learner, moments: Moments) -> Moments:
+    """The moments whose weights the learner has, wherever it keeps them: no phase can begin with others."""
+    here = set(weights_key(state_of(learner))) if moments else set()
+    return {weights: each for weights, each in moments.items() if here.issuperset(weights)}

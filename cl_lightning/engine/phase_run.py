@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from cl_lightning.data.task import Block, Blocks, Split, Task
 from cl_lightning.engine.costs import Meter
 from cl_lightning.engine.logs import tell
-from cl_lightning.engine.optimizer import make_optimizer
+from cl_lightning.engine.optimizer import Moments, make_optimizer
 from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
@@ -47,7 +47,7 @@ class PhaseRun:
     blocks: Blocks  # its mini-batches
     hooks: frozenset[str]  # those that the learner has of its own
     first_step: int = 0  # mini-batches of the whole run before this phase: what loggers go by
-    carried: dict[str, Any] = field(default_factory=dict)  # moments of the last phase
+    carried: Moments = field(default_factory=dict)  # moments of earlier phases
     step: int = 0  # mini-batches trained on
     scored_at: int = -1  # step of the last scoring
     begun: bool = False  # in this process
@@ -93,6 +93,12 @@ class PhaseRun:
     @property
     def best_accuracy(self) -> float | None:
         return max((s.accuracy for s in self.standings if s.accuracy is not None), default=None)
+
+    @property
+    def checks(self) -> bool:
+        """Whether operations may change with what nobody says: a learner has hooks of its own, but no
+        ``kind``."""
+        return bool(self.hooks or self.phase.loss) and "kind" not in self.hooks
 
     def living(self) -> list[Candidate]:
         return [self.candidates[i] for i in self.active]

@@ -22,7 +22,7 @@ from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.hooks import from_its_start, given, hooks_of
 from cl_lightning.engine.inside import FOLDER, InsideCheckpoints, inside_key
 from cl_lightning.engine.once import Once
-from cl_lightning.engine.optimizer import weights_key
+from cl_lightning.engine.optimizer import Moments, held_by, weights_key
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.proposals import check_phase, state_versions
 from cl_lightning.engine.rounds import Rounds
@@ -80,9 +80,8 @@ class Phases:
         self.told_of_one = False  # that several ranks have one candidate to train
         self.rounds = rounds  # where other jobs train candidates of the same phase
         self.work = Work()
-        # The optimizer's moments of the last phase's winner, and a key of the weights that they belong to;
-        # empty unless the next task goes on with them.
-        self.moments: dict[str, Any] = {}
+        # The optimizer's moments of phases' winners, for phases that begin with the weights of these.
+        self.moments: Moments = {}
         self.step = 0  # mini-batches of the whole run: what loggers go by
 
     def collect_work(self) -> Work:
@@ -95,12 +94,14 @@ class Phases:
     def learn(self, learner: Learner, task: Task, reference: bool = False) -> None:
         """Learn one task. After a kill it begins anew, and what was done before is read from the store."""
         place = Place("reference" if reference else "task", task.index)
-        once = Once(self.store, self.work.costs, learner, place)
+        once, before = Once(self.store, self.work.costs, learner, place), self.moments
         with self.between_phases(learner, "on_task_start", (task.index, "on_task_start"), once, task):
             learner.on_task_start(task)
         self.run_phases(learner, "learn", task, task, place, once)
         with self.between_phases(learner, "on_task_end", (task.index, "on_task_end"), once, task):
             learner.on_task_end(task)
+        new = {weights: each for weights, each in self.moments.items() if before.get(weights) is not each}
+        self.moments = held_by(learner, new) or held_by(learner, before)
 
     def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
         """The learner's predictors after ``seen`` tasks; ``task`` is the last of them, without data. They may
@@ -162,14 +163,17 @@ class Phases:
         )
         winner.network.load_state_dict(kept["weights"])
         winner.network.to(learner.device).eval()  # another rank or job may have trained it
-        if kept["moments"] is not None:
-            self.moments = {"moments": kept["moments"], "weights": weights_key(winner.network)}
+        if kept["moments"]:
+            self.moments = {**self.moments, weights_key(winner.network.parameters()): kept["moments"]}
         if self.settings.probe == "winner" and kept["snapshots"]:
             self.work.probes += self.store.once(
                 f"{place.key}-probes",
                 ProbesRecord,
                 lambda: (ProbesRecord(self.look(learner, winner, kept["snapshots"], task, place)), None),
             ).probes
+        for c in phase.candidates:
+            if c is not winner:
+                take_network(c)
         chosen = record.chosen
         return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best)
 
@@ -329,6 +333,13 @@ def in_memory(candidates: int) -> Iterator[None]:
             f"Train fewer at once, with the same results: trainer.candidates_at_once={candidates // 2}. What "
             "was trained is kept."
         ) from error
+
+
+def take_network(loser: Candidate) -> None:
+    """Its weights are not kept: after a kill, or on another rank, it would have others."""
+    loser.network.to("meta")  # whoever else holds it computes nothing with it
+    for name in ("network", "parameters"):
+        vars(loser).pop(name, None)
 
 
 def group_key(place: Place, numbers: Sequence[int]) -> str:

@@ -62,7 +62,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     nan_counts = {i: right[i].clone() for i in active}
     scores = {}
     set_mode(run, training=False)
-    with run.meter.counting("score"):
+    with run.meter.counting(dict.fromkeys(active, ("score",))):
         if run.phase.score is not None:
             for i in active:
                 given = call(learner, run, (*run.key, run.step), "score", run.candidates[i], val)
@@ -137,7 +137,6 @@ def stop(run: PhaseRun, i: int) -> None:
     """Stop training a candidate; those that go on are stacked anew."""
     unstack(run)
     run.standings[i].steps = run.steps_of(i)
-    run.meter.leave(i)
     run.active.remove(i)
     for p in run.candidates[i].network.parameters():
         p.grad = None

@@ -57,13 +57,15 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
     seen = lent = len(batch)
     candidates = [run.candidates[i] for i in living]
     if "extend" in run.hooks:
-        with run.meter.counting("extend", batch.x.shape):
+        kinds = dict.fromkeys(living, ("extend", batch.x.shape))
+        with run.meter.counting(kinds, batch.epoch, run.checks):
             batch = call(learner, run, batch.key, "extend", batch)
             run.meter.note_common(living)
         seen = len(batch)
     for p in run.parameters:
         p.grad = None  # not 0: parameters that this batch does not use are neither stepped nor decayed
-    with run.meter.counting("batch", batch.x.shape):
+    kinds = {i: ("batch", batch.x.shape, *said(learner, run, i, batch)) for i in living}
+    with run.meter.counting(kinds, batch.epoch, run.checks):
         if "shared" in run.hooks:
             compute_shared(learner, run, batch, living)
         gradients(learner, run, living, batch)
@@ -87,11 +89,17 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
     run.costs.candidate_examples += lent * len(living)
 
 
+def said(learner: Learner, run: PhaseRun, i: int, batch: Batch) -> list:
+    """What the learner says of the kind of work that a mini-batch is."""
+    kind = call(learner, run, batch.key, "kind", run.candidates[i], batch) if "kind" in run.hooks else None
+    return [] if kind is None else [kind]
+
+
 def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) -> None:
     """Loss and backward pass of each candidate, or of all at once where a stack has the very same bits."""
     logs = run.settings.log_every > 0 and run.step % run.settings.log_every == 0
     masked = partial(learner.masked, batch=batch)  # Learner's own where there is a stack
-    if run.stack is not None and run.stack.agreed.get(batch.x.shape):
+    if run.stack is not None and run.stack.agreed.get(batch.x.shape) and run.meter.counter is None:
         log_p = run.stack.learn_from(batch.x, batch.y, masked)
         if logs:
             run.log_losses(learner, {i: nll_loss(log_p[k], batch.y).item() for k, i in enumerate(living)})

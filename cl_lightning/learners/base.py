@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
-from cl_lightning.protocol import once
+from cl_lightning.protocol import ProtocolError, once
 from cl_lightning.randomness import seeded
 
 if TYPE_CHECKING:
@@ -36,17 +37,48 @@ class Needs:
     )
 
 
+class Point(dict):
+    """Hyper-parameters of a candidate, which nobody writes to: they name it, and results record them."""
+
+    def refuse(self, *_: Any, **__: Any) -> Any:
+        raise ProtocolError(
+            "the hyper-parameters of a candidate were to be changed, by which it is named and recorded.",
+            "Propose another candidate: Candidate(network, {**c.hparams, 'lr': 0.01}).",
+        )
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = refuse
+
+    def __deepcopy__(self, memo: dict) -> Point:
+        return Point(copy.deepcopy(dict(self), memo))
+
+    def __reduce__(self) -> tuple:
+        """A checkpoint loads no classes but torch's own choice."""
+        return OrderedDict, (list(self.items()),)
+
+
 @dataclass(eq=False)
 class Candidate:
     """One way of learning the current task: a network of its own and hyper-parameters. Trained side by side
-    with the others."""
+    with the others. After its phase the winner alone has its network still."""
 
-    network: nn.Module  # all that it trains; nothing of another candidate
-    hparams: dict[str, Any] = field(default_factory=dict)
+    network: nn.Module = field(repr=False)  # all that it trains; nothing of another candidate
+    hparams: dict[str, Any] = field(default_factory=dict)  # read-only
     name: str = ""  # unique in its phase and the same after a restart; left out: its hyper-parameters
 
     def __post_init__(self) -> None:
+        self.hparams = copy.deepcopy(Point(self.hparams))
         self.name = self.name or name_of(self.hparams)
+
+    if not TYPE_CHECKING:  # which would believe that a candidate has any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "network":
+                raise AttributeError(f"A candidate has no attribute {name!r}.")
+            raise ProtocolError(
+                f"the candidate {self.name} lost its phase and has no network any more: after a kill, or on "
+                "another device, only the winner's weights are there.",
+                "Use outcome.candidate. Networks that are all needed are trained in a phase each.",
+            )
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
@@ -181,6 +213,11 @@ class Learner(pl.LightningModule):
 
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(self.masked(self.logits(c, batch), batch), batch.y)
+
+    def kind(self, c: Candidate, batch: Batch) -> str | int | None:
+        """Which kind of work a mini-batch is, where its operations depend on more than its shape: the first
+        of each kind is counted."""
+        return None
 
     def after_backward(self, c: Candidate, batch: Batch) -> None:
         """``.grad`` is final for the loss and may be changed: project, mask, accumulate."""

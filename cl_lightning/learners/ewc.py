@@ -40,7 +40,7 @@ class EWC(Learner):
         **base: Any,
     ) -> None:
         super().__init__(**base)
-        self.strength, self.penalty, self.kind, self.examples = strength, penalty, fisher, examples
+        self.strength, self.penalty, self.labels, self.examples = strength, penalty, fisher, examples
         self.gamma = gamma if penalty == "online" else 1.0
 
     @torch.no_grad()
@@ -75,4 +75,4 @@ class EWC(Learner):
             batch = Batch(x[part], y[part], of_task[part])
             return self.masked(self.logits(candidate, batch), batch).log_softmax(1)
 
-        return fisher(self.network, log_p, y, self.kind)
+        return fisher(self.network, log_p, y, self.labels)

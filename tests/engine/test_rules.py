@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +19,11 @@ from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine.phases import best_of
 from cl_lightning.learners import Candidate, Finetune, Phase
+from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.randomness import seeded
 from cl_lightning.store.records import CandidateRecord
 from tests import toys
+from tests.commands import run
 from tests.toys import Learned, builder, learn, training
 
 START = (3.0, 4.0)  # of length 5
@@ -354,6 +357,60 @@ def test_what_is_carried_on_are_the_winners_moments_at_its_best_step() -> None:
         w, velocity = momentum_by_hand(start, 0.0, 4)
         expected.append(momentum_by_hand(w, velocity, 4)[0])
     assert ends(learned) == pytest.approx(expected, abs=1e-4)
+
+
+class Triple(Pair):
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.w = nn.Parameter(torch.tensor([*START, 5.0]))
+
+
+class WithAnother(Shrinks):
+    """Trains another network, too, before its own or behind it, and keeps it or throws it away."""
+
+    def __init__(self, *, when: str, keeps: bool) -> None:
+        super().__init__()
+        self.when, self.keeps, self.other = when, keeps, Triple()
+
+    def learn(self, task):
+        if self.when == "before":
+            yield from self.another()
+        yield from super().learn(task)
+        if self.when == "behind":
+            yield from self.another()
+
+    def another(self):
+        best = yield Phase([Candidate(copy.deepcopy(self.other))], name="another")
+        if self.keeps:
+            self.other = best.candidate.network
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("optimizer", [{"momentum": 0.9}, {"optimizer": "adam"}])
+def test_moments_stay_with_the_network_that_they_belong_to(when: str, keeps: bool, optimizer: dict) -> None:
+    """What the learner does not keep is not held; what it keeps goes on with moments of its own."""
+    options = {"optimizer_state": "carry", "tasks": 3, **optimizer}
+    learned, alone = trained(WithAnother(when=when, keeps=keeps), **options), trained(Shrinks(), **options)
+    own, other = learned.learner.network.w, learned.learner.other.w
+    assert own.tolist() == ends(alone)
+    assert other.tolist()[:2] == (ends(alone) if keeps else list(START))
+    held, held_alone = (
+        held_bytes(each.learner, each.engine.moments)["optimizer"] for each in (learned, alone)
+    )
+    names, numbers, key = len("w") + len("momentum_buffer"), 4, 8
+    if "momentum" in optimizer:
+        assert held_alone == names + 2 * numbers + key
+        assert held - held_alone == keeps * (names + 3 * numbers + key)
+    assert (held == held_alone) is not keeps
+
+
+def test_the_moments_that_are_carried_are_held_in_results(tmp_path: Path) -> None:
+    """Two a parameter and a count of steps, of 4 bytes a number."""
+    options = ("learner=finetune", "selection=none", "trainer.optimizer_state=carry", "stream.tasks=2")
+    costs = run(tmp_path, *options)["costs"]
+    parameters = costs[-1]["held"]["parameters"]
+    assert 2 * parameters < costs[-1]["held"]["optimizer"] < 2 * parameters + 1024
 
 
 def test_the_next_task_begins_with_the_best_weights_of_the_last() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from time import sleep
 
 import pytest
 import torch
 import torch.nn as nn
 
-from cl_lightning.engine.costs import alone, executed
+from cl_lightning.engine.costs import Meter, alone, executed
 from cl_lightning.learners import Finetune
 from cl_lightning.metrics.costs import Costs, held_bytes
 from cl_lightning.metrics.flops import Flops, once_a_shape
+from cl_lightning.protocol import LearnerError
 from tests import toys
 from tests.toys import builder, learn, training
 
@@ -208,6 +210,107 @@ def test_functional_work_in_any_hook_is_counted_alone_and_in_shares(options: dic
     assert costs[1]["flops_executed"] - costs[0]["flops_executed"] == mini_batches * (1 + 2 * 2) * product, (
         "extended once for both"
     )
+
+
+class Doubles(Finetune):
+    """Its loss is computed twice from the second epoch on."""
+
+    def loss(self, c, batch):
+        loss = super().loss(c, batch)
+        return loss if self.once(batch) else (loss + super().loss(c, batch)) / 2
+
+    def once(self, batch):
+        return batch.epoch == 0
+
+
+class DoublesAndSays(Doubles):
+    """Every third loss is computed once, and the learner says which."""
+
+    def once(self, batch):
+        return batch.index_in_epoch % 3 == 0
+
+    def kind(self, c, batch):
+        return "once" if self.once(batch) else None
+
+
+class DoublesOfOne(Doubles):
+    """The same, for the candidates with the lower rate alone."""
+
+    def loss(self, c, batch):
+        return super().loss(c, batch) if c.hparams["lr"] < 0.05 else Finetune.loss(self, c, batch)
+
+
+class DoublesBehind(Finetune):
+    """Other work of its own than a loss, so that losses are computed as a stack."""
+
+    def after_backward(self, c, batch):
+        if batch.epoch > 0:
+            Finetune.loss(self, c, batch)
+
+
+TWO_RATES = [{"lr": 0.01}, {"lr": 0.1}]
+
+
+@pytest.mark.parametrize("options", [{}, {"candidates_at_once": 1}, {"stack": False}])
+@pytest.mark.parametrize(
+    ("cls", "wide", "more"),
+    [
+        (Doubles, 16, 2 / 3),
+        (DoublesAndSays, 16, 4 / 7),
+        (DoublesOfOne, 16, 1 / 3),
+        (DoublesBehind, 64, None),
+    ],
+)
+def test_operations_that_change_with_more_than_a_shape_are_counted_as_they_are(
+    cls, wide, more, options
+) -> None:
+    """Seven mini-batches an epoch, the last of them smaller."""
+    s = toys.stream(tasks=1, n_train=70 if cls is DoublesAndSays else 64)
+    settings = training(max_epochs=3, **options)
+    plain, doubled = (
+        learn(each(build=builder(s, (wide, wide)), head=s.head, grid=TWO_RATES), s, settings).costs()
+        for each in (Finetune, cls)
+    )
+    forward = 2 * (36 * wide + wide * wide + wide * 4)
+    added = 2 * 2 * 64 * forward if more is None else plain["step_flops"] * more
+    assert doubled["step_flops"] - plain["step_flops"] == pytest.approx(added, rel=1e-12)
+    assert doubled["flops_executed"] == doubled["flops"]
+
+
+def test_of_a_long_epoch_a_sample_is_counted() -> None:
+    meter, layer, x = Meter(1), nn.Linear(4, 2), torch.zeros(3, 4)
+    for step in range(1200):
+        with meter.counting({0: ("batch", (3, 4))}, checks=True):
+            layer(x)
+            if step >= 300:
+                layer(x)
+            meter.note(0)
+    assert meter.counts() == [{"batch 3 x 4": [499, 48, 0], "batch 3 x 4 (2)": [701, 96, 0]}]
+
+
+class SaysATensor(Finetune):
+    def kind(self, c, batch):
+        return batch.x.sum()
+
+
+def test_a_kind_of_work_is_a_plain_value() -> None:
+    s = toys.stream(tasks=1)
+    with pytest.raises(LearnerError, match=r"SaysATensor\.kind must return a text or a whole number"):
+        learn(SaysATensor(build=builder(s), head=s.head), s)
+
+
+class ScoresSlowly(Finetune):
+    def logits(self, c, batch):
+        if not torch.is_grad_enabled():
+            sleep(0.05)
+        return super().logits(c, batch)
+
+
+def test_seconds_of_scoring_are_not_those_of_training() -> None:
+    s = toys.stream(tasks=1)
+    learned = learn(ScoresSlowly(build=builder(s), head=s.head), s, training(max_epochs=1, patience=1000))
+    seconds = learned.costs()["seconds"]
+    assert seconds["score"] > 6 * 0.05 > seconds["train"] > 0
 
 
 def test_what_is_shared_is_executed_as_long_as_somebody_needs_it() -> None:
