@@ -25,6 +25,7 @@ from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_choos
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
     branch,
+    discard,
     go_back_to,
     learned_tasks,
     open_store,
@@ -274,6 +275,19 @@ def refuse_again(folder: Path) -> None:
     """A run that diverged does so again: that is a result."""
     if has_diverged(folder):
         raise Diverged(str(read_status(folder).said))  # type: ignore[union-attr]
+
+
+def afresh_if_mended(cfg: DictConfig, folder: Path) -> None:
+    """Remove a run that failed before it had learned a task, where the program is another now: whoever mends
+    a learner wants its first task anew."""
+    status, found = read_status(folder), open_store(folder)
+    failed = status is not None and status.state in ("failed", "diverged")
+    if failed and found and not learned_tasks(found[0]) and changed(found[1].version, versions(cfg)):
+        print(
+            "It failed in its first task, and the program was changed since: it starts afresh.",
+            file=sys.stderr,
+        )
+        discard(folder)
 
 
 def has_diverged(folder: Path) -> bool:
