@@ -22,7 +22,7 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
 from cl_lightning.engine.boundary import task_record, witnessed
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.kept import made
+from cl_lightning.engine.kept import kept_of, made
 from cl_lightning.engine.logs import tell
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.rounds import NEXT, Rounds
@@ -41,6 +41,7 @@ from cl_lightning.resume import (
     begin_or_resume,
     check_run,
     restore,
+    restore_callbacks,
     steps_until,
 )
 from cl_lightning.selection.sweep import in_a_sweep
@@ -78,6 +79,7 @@ def train(
     if tells:
         tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned, branches=cfg.run is not None)
+    restore_callbacks(callbacks, store, learned)
     data = StreamDataModule(stream, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
     rounds = None if share is None else Rounds(share)
@@ -134,7 +136,7 @@ class Loop:
             seen = witnessed(self.learner, task, self.at_start)
         with phases.work.costs.timed("checkpoint"):
             content = {"learner": self.learner.state_dict(), "moments": phases.moments}
-            saved = store.save_tensors(task_key(index), content)
+            saved = store.save_tensors(task_key(index), content | kept_of(self.callbacks))
         store.save(task_key(index), task_record(self.learner, phases, index, saved.bytes, seen), saved)
         store.drop("work")
         kept = self.cfg.checkpoints or ("last" if in_a_sweep() else "all")
@@ -148,7 +150,9 @@ class Loop:
         """Test the learner after so many tasks, unless that is recorded."""
         if self.store.load(row_key(learned), RowRecord) is not None:
             return
-        self.store.save(row_key(learned), self.measured(learned))
+        measured, kept = self.measured(learned), kept_of(self.callbacks)
+        saved = self.store.save_tensors(row_key(learned), kept) if kept else None
+        self.store.save(row_key(learned), measured, saved)
         if self.progress is not None:
             self.progress.say(learned, len(self.stream))
         tell(self.loggers, "boundary")

@@ -8,10 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.build import named_callbacks
 from cl_lightning.data.streams.stream import Stream
+from cl_lightning.engine.kept import give_back
 from cl_lightning.engine.rounds import NEXT, PLAN, missing
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Diverged, Refusal
@@ -261,7 +263,17 @@ def restore(learner: Learner, store: Store, learned: int, branches: bool = False
             f"{str(reason).splitlines()[-1].strip()}\n{remedy}"
         ) from reason
     learner.to(device)  # its memory, and modules that were made again
+    record = store.load(task_key(learned - 1), TaskRecord)
+    for name, p in learner.named_parameters():
+        p.requires_grad_(record is None or name not in record.frozen)
     return state["moments"]
+
+
+def restore_callbacks(callbacks: Sequence[pl.Callback], store: Store, learned: int) -> None:
+    """Give callbacks what they had after so many tasks, or after the test then."""
+    for key in (task_key(learned - 1), row_key(learned)):
+        if callbacks and store.own.saved(key):
+            give_back(callbacks, store.own.tensors(key))
 
 
 def steps_until(store: Store, learned: int) -> int:

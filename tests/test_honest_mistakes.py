@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import re
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -376,9 +376,53 @@ class WidensItsHead(Finetune):
         self.network.head = nn.Linear(16, 9)
 
 
+class Remembers(nn.Sequential):
+    """A network with state that is neither a parameter nor a buffer that is stored."""
+
+    def __init__(self, network: nn.Module, how: str) -> None:
+        super().__init__(network)
+        self.how, self.seen, self.mean = how, 0, torch.zeros(1)
+        self.register_buffer("unstored", torch.zeros(1), persistent=False)
+
+    def forward(self, x, task):
+        if self.training and self.how == "seen":
+            self.seen += 1
+        elif self.training:
+            getattr(self, self.how).add_(x.mean())
+        return self[0](x, task)
+
+
+class Remembering(Finetune):
+    def __init__(self, *, build, how: str, **base: object) -> None:
+        super().__init__(build=lambda **options: Remembers(build(**options), how), **base)
+
+
+def of_network(how: str) -> type[Finetune]:
+    return type("OfNetwork", (Remembering,), {"__init__": partialmethod(Remembering.__init__, how=how)})
+
+
+class ChangesAnActivation(Finetune):
+    def on_task_end(self, task):
+        self.network.trunk[2] = nn.Tanh()
+
+
+class GrowsDifferently(Finetune):
+    """What is added is not what is made again."""
+
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.heads = Built(lambda: nn.Dropout(0.5))
+
+    def on_task_end(self, task):
+        self.heads.add(nn.Dropout(0.5 - 0.1 * task.index))
+
+
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
+        *((of_network(how), f"self.network.{how}") for how in ("seen", "mean", "unstored")),
+        (ChangesAnActivation, "self.network.trunk.relu1"),
+        (GrowsDifferently, "self.heads.1.p"),
         (Counts, "self.seen"),
         (KeepsInItsClass, "self.kept[0]"),
         (KeepsTheOpenTask, "self.task"),
@@ -388,11 +432,11 @@ class WidensItsHead(Finetune):
             DrawsFromItsOwn,
             "self.generators['numpy'], self.generators['python'], self.generators['torch']",
         ),
-        (HasATeacher, "self.teacher.bias, self.teacher.weight"),
+        (HasATeacher, "self.teacher"),
         (BuffersLate, "self.mean"),
-        (GrowsAList, "self.heads.0.bias, self.heads.0.weight"),
-        (MakesABuiltLate, "self.heads._extra_state"),
-        (WidensItsHead, "self.network.head.bias, self.network.head.weight"),
+        (GrowsAList, "self.heads.0"),
+        (MakesABuiltLate, "self.heads"),
+        (WidensItsHead, "self.network.head.bias, self.network.head.out_features, self.network.head.weight"),
     ],
 )
 def test_what_a_restart_would_not_find_is_named_at_the_boundary(cls: type[Finetune], names: str) -> None:
@@ -403,11 +447,22 @@ def test_what_a_restart_would_not_find_is_named_at_the_boundary(cls: type[Finetu
         learn(make(cls), toys.stream(), fresh=lambda: make(cls))
 
 
+class CountsInItsState(nn.Module):
+    count = 0
+
+    def get_extra_state(self):
+        return self.count
+
+    def set_extra_state(self, state):
+        self.count = state
+
+
 class HasAConstant(Finetune):
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
         self.weights_of_classes, self.empty, self.best = torch.ones(10), torch.empty(0), float("nan")
         self.teacher, self.heads = copy.deepcopy(self.network), Built(lambda: nn.Linear(2, 2))
+        self.aliases, self.count = [self.heads, self], CountsInItsState()
 
 
 class Keeps(HasAConstant):
@@ -420,6 +475,7 @@ class Keeps(HasAConstant):
         self.current, self.empty = None, torch.empty(0)
         self.teacher = copy.deepcopy(self.network)
         self.heads.add(nn.Linear(2, 2))
+        self.count.count += 1
         self.memory[task.index] = [self.network.head.bias.detach().clone(), task.name]
         self.notes = {"name": task.name}
 

@@ -41,6 +41,7 @@ def task_record(
         published_memory=published_memory(learner),
         checkpoint=checkpoint,
         notes=plain_notes(learner),
+        frozen=[name for name, p in learner.named_parameters() if not p.requires_grad],
         **seen,
     )
 
