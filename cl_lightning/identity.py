@@ -158,14 +158,13 @@ def own_sources(names: Iterable[str]) -> dict[str, bytes]:
     anywhere in a file and on and on: modules of bases, helpers, what a package re-exports. They are read and
     not run: what a process has imported before does not matter. Installed libraries are not followed."""
     found: dict[str, bytes] = {}
-    left, seen = list(names), set()
+    left = list(names)
     while left:
-        seen.add(name := left.pop())
-        for module, file in modules_on(name):
+        for module, file in modules_on(left.pop()):
             if module not in found and nearness(str(file)) == OWN:
                 found[module] = file.read_bytes()
                 inside = module if file.stem == "__init__" else module.rpartition(".")[0]
-                left += imported_names(found[module], inside) - seen
+                left += imported_names(found[module], inside)
     return found
 
 
@@ -187,13 +186,12 @@ def imported_names(source: bytes, package: str) -> set[str]:
     """All that a module of a package imports, by absolute names."""
     found: set[str] = set()
     with suppress(SyntaxError, ValueError):  # it is no Python
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                outside = package.split(".")[: 1 - node.level or None] if node.level else []
-                base = ".".join(filter(None, [*outside, node.module]))
-                found.update(f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+        imports = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import | ast.ImportFrom))
+        for node in imports:
+            level = getattr(node, "level", 0)
+            outside = package.split(".")[: 1 - level or None] if level else []
+            base = ".".join(filter(None, [*outside, getattr(node, "module", None)]))
+            found.update(f"{base}.{alias.name}".lstrip(".") for alias in node.names)
     return found
 
 

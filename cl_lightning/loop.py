@@ -20,10 +20,11 @@ from cl_lightning.build import build_callbacks, build_learner
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
-from cl_lightning.engine.boundary import task_record, witnessed
+from cl_lightning.engine.boundary import check_adopted, task_record, witnessed
 from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.kept import kept_of, made
 from cl_lightning.engine.logs import tell
+from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.rounds import NEXT, Rounds
 from cl_lightning.engine.settings import Training
@@ -131,7 +132,10 @@ class Loop:
         phases, store = self.phases, self.store
         with self.data.open(index, past=self.learner.needs.past_data, to=self.learner) as task:
             notify(self.callbacks, "on_task_start", self.learner, task)
+            before = None if index else weights_key(self.learner)
             phases.learn(self.learner, task)
+            if before is not None:
+                check_adopted(self.learner, before, phases)
             notify(self.callbacks, "on_task_end", self.learner, task)
             seen = witnessed(self.learner, task, self.at_start)
         with phases.work.costs.timed("checkpoint"):

@@ -16,11 +16,12 @@ import torch.nn as nn
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
+from cl_lightning.experiment import run as run_config
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
 from cl_lightning.learners.parts.built import Built
 from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys
-from tests.commands import run
+from tests.commands import SMALL, configure, run
 from tests.toys import builder, learn, training
 
 
@@ -534,6 +535,90 @@ def test_a_leak_is_named_wherever_it_is(cls: type[Finetune]) -> None:
     leak = rf"^The data .* closed, but self\.old.* of {cls.__name__} still holds a tensor.*\n.*clone"
     with pytest.raises(ProtocolError, match=leak):
         learn(make(cls), toys.stream(tasks=1))
+
+
+# ---- asked once a run, at its first boundary ---------------------------------------------------------------
+
+
+class ForgetsToAdopt(Finetune):
+    def learn(self, task):
+        yield Phase(self.candidates(task))
+
+
+class AdoptsIntoNothing(ER):
+    def adopt(self, c, task):
+        self.network.state_dict().update(c.network.state_dict())
+
+
+class AdoptsForTests(ForgetsToAdopt):
+    def predictors(self, seen):
+        return {"": copy.deepcopy(self)}
+        yield
+
+
+def with_class(cls: type) -> tuple[str, ...]:
+    return f"learner._target_={__name__}.{cls.__name__}", "selection=none"
+
+
+@pytest.mark.parametrize("cls", [ForgetsToAdopt, AdoptsIntoNothing])
+def test_a_learner_that_adopts_nothing_is_told_so(cls: type[Finetune], tmp_path: Path) -> None:
+    told = rf"{cls.__name__} trained in its first task, and predicts with the weights that it had before"
+    with pytest.raises(LearnerError, match=told):
+        run(tmp_path, *with_class(cls))
+
+
+class BestUntrained(Finetune):
+    def learn(self, task):
+        yield Phase(self.candidates(task), score=lambda c, val: 0.0)
+
+
+@pytest.mark.parametrize("cls", [AdoptsForTests, BestUntrained])
+def test_weights_may_stay_where_nothing_was_to_change_them(cls: type[Finetune], tmp_path: Path) -> None:
+    run(tmp_path, *with_class(cls), "stream.tasks=2")
+
+
+class ListOfLayers(nn.Module):
+    def __init__(self, input_shape, head, frozen: bool = False) -> None:
+        super().__init__()
+        self.flatten, self.layers = nn.Flatten(), [nn.Linear(int(np.prod(input_shape)), 8)]
+        self.layers[0].requires_grad_(not frozen)
+        self.head = nn.Linear(8, head.num_outputs)
+
+    def forward(self, x, task):
+        return self.head(self.layers[0](self.flatten(x)))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_layers_in_a_plain_list_are_named_unless_they_are_not_to_learn(frozen: bool, tmp_path: Path) -> None:
+    cfg = configure(f"outputs={tmp_path}", *SMALL, "selection=none")
+    cfg.backbone = {"_target_": f"{__name__}.ListOfLayers", "frozen": frozen}
+    if frozen:
+        run_config(cfg)
+        return
+    layers = (
+        r"Finetune keeps self\.network\.layers\[0\]\.weight, .*neither trained nor stored.*\n.*ModuleList"
+    )
+    with pytest.raises(Refusal, match=layers):
+        run_config(cfg)
+
+
+class TrainsOnValidation(Finetune):
+    def __init__(self, *, apart: bool = False, **base: object) -> None:
+        super().__init__(**base)
+        self.apart = apart
+
+    def learn(self, task):
+        train, val = task.train, Split(*task.val.gather(torch.arange(10)))
+        rest = Split(*task.val.gather(torch.arange(10, 40))) if self.apart else None
+        best = yield Phase(self.candidates(task), train=Split.union([train, val]), val=rest)
+        self.adopt(best.candidate, task)
+
+
+def test_validation_images_in_training_data_are_counted_unless_they_are_not_what_decides() -> None:
+    told = r"TrainsOnValidation would train on 10 of the validation images .*\n.*`train`.*`val`"
+    with pytest.raises(ProtocolError, match=told):
+        learn(make(TrainsOnValidation), toys.stream(tasks=2))
+    learn(make(TrainsOnValidation, apart=True), toys.stream(tasks=2))
 
 
 # ---- errors ------------------------------------------------------------------------------------------------

@@ -27,9 +27,7 @@ def made(root: nn.Module, name: str = "self") -> dict[str, list]:
     their attributes that no checkpoint stores, and the shapes of the tensors that one stores."""
     state = root.state_dict(keep_vars=True)
     stored = {storage_of(part) for _, part in reachable(state) if isinstance(part, torch.Tensor)}
-    found: dict[str, list] = {
-        f"{name}.{key}": [getattr(value, "shape", None)] for key, value in state.items()
-    }
+    found = {f"{name}.{key}": [getattr(value, "shape", None)] for key, value in state.items()}
     unseen, modules = [], set(map(id, root.modules()))
     for path, module in root.named_modules():
         where = f"{name}.{path}".rstrip(".")
