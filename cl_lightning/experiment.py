@@ -24,6 +24,7 @@ from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
 from cl_lightning.resume import (
     NO_VALIDATION,
+    afresh_if_mended,
     left_beside,
     missing_in,
     not_shared,
@@ -112,6 +113,7 @@ def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
         if cfg.resume is False:
             discard(folder)
         if cfg.resume is True:
+            afresh_if_mended(cfg, folder)
             refuse_again(folder)
         with status_kept(folder) as progress:
             yield progress

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import json
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 import cl_lightning
+from cl_lightning.protocol import OWN, nearness
 
 if TYPE_CHECKING:
     from cl_lightning.data.streams.stream import Stream
@@ -131,36 +135,66 @@ def versions(cfg: DictConfig) -> dict[str, str]:
 
 
 def source_hash(cfg: DictConfig) -> str:
-    """A hash of this package's code, and of the files of your own classes that the configuration names, but
+    """A hash of this package's code, and of your own that the configuration leads to (``own_sources``), but
     for loggers: they change no result, and one that failed can be mended or left out."""
     package = Path(__file__).resolve().parent
     of_results: Any = OmegaConf.to_container(cfg, resolve=False)
     of_results.pop("logger", None)
-    own = map(source_file, sorted(targets(of_results)))
-    files = [*sorted(package.rglob("*.py")), *(file for file in own if package not in file.parents)]
+    of_package = {file.relative_to(package).as_posix(): file.read_bytes() for file in package.rglob("*.py")}
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    for name, source in sorted({**of_package, **own_sources(targets(of_results))}.items()):
+        digest.update(name.encode() + b"\0" + source)
     return digest.hexdigest()[:12]
 
 
 def targets(node: Any) -> set[str]:
-    """The modules of all ``_target_``s outside well-known libraries."""
+    """All ``_target_``s in nested values."""
     if isinstance(node, dict):
-        own = str(node.get("_target_") or "torch.nothing")
-        found = (
-            set() if own.startswith(("torch.", "pytorch_lightning.", "hydra.")) else {own.rpartition(".")[0]}
-        )
-        return found.union(*map(targets, node.values()))
+        own = {str(node["_target_"])} if "_target_" in node else set()
+        return own.union(*map(targets, node.values()))
     return set().union(*map(targets, node)) if isinstance(node, list) else set()
 
 
-def source_file(module: str) -> Path:
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else Path(__file__)
+def own_sources(names: Iterable[str]) -> dict[str, bytes]:
+    """The files of your own modules, by name, in which these classes lie, or that are imported from there,
+    anywhere in a file and on and on: modules of bases, helpers, what a package re-exports. They are read and
+    not run: what a process has imported before does not matter. Installed libraries are not followed."""
+    found: dict[str, bytes] = {}
+    left = list(names)
+    while left:
+        for module, file in modules_on(left.pop()):
+            if module not in found and nearness(str(file)) == OWN:
+                found[module] = file.read_bytes()
+                inside = module if file.stem == "__init__" else module.rpartition(".")[0]
+                left += imported_names(found[module], inside)
+    return found
+
+
+def modules_on(name: str) -> Iterator[tuple[str, Path]]:
+    """The modules that a dotted name leads through, and their files. It may end with classes."""
+    parts = name.split(".")
+    with suppress(ImportError, ValueError):  # ValueError: __main__, a notebook or script
+        spec = importlib.util.find_spec(parts[0])
+        folders = spec and (spec.submodule_search_locations or [str(spec.origin)])
+        for root in {Path(folder).parent for folder in folders or ()}:
+            for n in range(1, len(parts) + 1):
+                path = root.joinpath(*parts[:n])
+                files = (path / "__init__.py", path.with_suffix(".py"))
+                yield from ((".".join(parts[:n]), file) for file in files if file.is_file())
+
+
+@cache
+def imported_names(source: bytes, package: str) -> set[str]:
+    """All that a module of a package imports, by absolute names."""
+    found: set[str] = set()
+    with suppress(SyntaxError, ValueError):  # it is no Python
+        imports = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import | ast.ImportFrom))
+        for node in imports:
+            level = getattr(node, "level", 0)
+            outside = package.split(".")[: 1 - level or None] if level else []
+            base = ".".join(filter(None, [*outside, getattr(node, "module", None)]))
+            found.update(f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+    return found
 
 
 def environment() -> dict[str, str]:

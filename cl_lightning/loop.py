@@ -20,10 +20,11 @@ from cl_lightning.build import build_callbacks, build_learner
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
-from cl_lightning.engine.boundary import task_record, witnessed
+from cl_lightning.engine.boundary import check_adopted, task_record, witnessed
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.kept import made
+from cl_lightning.engine.kept import kept_of, made
 from cl_lightning.engine.logs import tell
+from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.rounds import NEXT, Rounds
 from cl_lightning.engine.settings import Training
@@ -41,6 +42,7 @@ from cl_lightning.resume import (
     begin_or_resume,
     check_run,
     restore,
+    restore_callbacks,
     steps_until,
 )
 from cl_lightning.selection.sweep import in_a_sweep
@@ -78,6 +80,7 @@ def train(
     if tells:
         tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned, branches=cfg.run is not None)
+    restore_callbacks(callbacks, store, learned)
     data = StreamDataModule(stream, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
     rounds = None if share is None else Rounds(share)
@@ -129,12 +132,15 @@ class Loop:
         phases, store = self.phases, self.store
         with self.data.open(index, past=self.learner.needs.past_data, to=self.learner) as task:
             notify(self.callbacks, "on_task_start", self.learner, task)
+            before = None if index else weights_key(self.learner)
             phases.learn(self.learner, task)
+            if before is not None:
+                check_adopted(self.learner, before, phases)
             notify(self.callbacks, "on_task_end", self.learner, task)
             seen = witnessed(self.learner, task, self.at_start)
         with phases.work.costs.timed("checkpoint"):
             content = {"learner": self.learner.state_dict(), "moments": phases.moments}
-            saved = store.save_tensors(task_key(index), content)
+            saved = store.save_tensors(task_key(index), content | kept_of(self.callbacks))
         store.save(task_key(index), task_record(self.learner, phases, index, saved.bytes, seen), saved)
         store.drop("work")
         kept = self.cfg.checkpoints or ("last" if in_a_sweep() else "all")
@@ -148,7 +154,9 @@ class Loop:
         """Test the learner after so many tasks, unless that is recorded."""
         if self.store.load(row_key(learned), RowRecord) is not None:
             return
-        self.store.save(row_key(learned), self.measured(learned))
+        measured, kept = self.measured(learned), kept_of(self.callbacks)
+        saved = self.store.save_tensors(row_key(learned), kept) if kept else None
+        self.store.save(row_key(learned), measured, saved)
         if self.progress is not None:
             self.progress.say(learned, len(self.stream))
         tell(self.loggers, "boundary")

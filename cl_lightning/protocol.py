@@ -197,7 +197,8 @@ def nearness(filename: str) -> int:
     if filename.startswith(PACKAGE + os.sep):
         room = os.path.relpath(filename, PACKAGE).partition(os.sep)[0]
         return SHIPPED if room in ("learners", "backbones") else MACHINERY
-    library = "site-packages" in filename or filename.startswith((sysconfig.get_path("stdlib"), "<frozen"))
+    installed = "site-packages" in filename or "dist-packages" in filename
+    library = installed or filename.startswith((sysconfig.get_path("stdlib"), "<frozen"))
     return LIBRARY if library else OWN
 
 

@@ -8,10 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.build import named_callbacks
 from cl_lightning.data.streams.stream import Stream
+from cl_lightning.engine.kept import give_back
 from cl_lightning.engine.optimizer import Moments
 from cl_lightning.engine.rounds import NEXT, PLAN, missing
 from cl_lightning.engine.settings import Training
@@ -26,6 +28,7 @@ from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_choos
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
     branch,
+    discard,
     go_back_to,
     learned_tasks,
     open_store,
@@ -261,7 +264,17 @@ def restore(learner: Learner, store: Store, learned: int, branches: bool = False
             f"{str(reason).splitlines()[-1].strip()}\n{remedy}"
         ) from reason
     learner.to(device)  # its memory, and modules that were made again
+    record = store.load(task_key(learned - 1), TaskRecord)
+    for name, p in learner.named_parameters():
+        p.requires_grad_(record is None or name not in record.frozen)
     return state["moments"]
+
+
+def restore_callbacks(callbacks: Sequence[pl.Callback], store: Store, learned: int) -> None:
+    """Give callbacks what they had after so many tasks, or after the test then."""
+    for key in (task_key(learned - 1), row_key(learned)):
+        if callbacks and store.own.saved(key):
+            give_back(callbacks, store.own.tensors(key))
 
 
 def steps_until(store: Store, learned: int) -> int:
@@ -275,6 +288,19 @@ def refuse_again(folder: Path) -> None:
     """A run that diverged does so again: that is a result."""
     if has_diverged(folder):
         raise Diverged(str(read_status(folder).said))  # type: ignore[union-attr]
+
+
+def afresh_if_mended(cfg: DictConfig, folder: Path) -> None:
+    """Remove a run that failed before it had learned a task, where the program is another now: whoever mends
+    a learner wants its first task anew."""
+    status, found = read_status(folder), open_store(folder)
+    failed = status is not None and status.state in ("failed", "diverged")
+    if failed and found and not learned_tasks(found[0]) and changed(found[1].version, versions(cfg)):
+        print(
+            "It failed in its first task, and the program was changed since: it starts afresh.",
+            file=sys.stderr,
+        )
+        discard(folder)
 
 
 def has_diverged(folder: Path) -> bool:

@@ -169,6 +169,37 @@ def test_a_change_of_a_users_own_code_is_noticed(a_users_folder: Path) -> None:
     assert "source_hash" in command(*arguments, cwd=a_users_folder).stdout
 
 
+FAILS = """
+import os, signal
+from cl_lightning.learners import Finetune
+
+class Mine(Finetune):
+    def on_task_start(self, task):
+        if task.index == {task}:
+            {how}
+"""
+ERROR, KILL = "raise ValueError('mend me')", "os.kill(os.getpid(), signal.SIGKILL)"
+INFINITE = "self.network.head.weight.data.fill_(float('inf'))"
+
+
+@pytest.mark.parametrize(
+    ("task", "how", "afresh"), [(0, ERROR, True), (0, INFINITE, True), (1, ERROR, False), (0, KILL, False)]
+)
+def test_a_run_that_failed_in_its_first_task_starts_afresh_when_its_code_was_mended(
+    task: int, how: str, afresh: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "my_learner.py"
+    file.write_text(FAILS.format(task=task, how=how))
+    arguments = (*SMALL, "learner._target_=my_learner.Mine", "selection=none", "stream.tasks=2")
+    make = process if how == KILL else command
+    first = make(*arguments, cwd=tmp_path, check=False)
+    file.write_text(FAILS.format(task=task, how="pass"))
+    again = command(*arguments, cwd=tmp_path, check=False)
+    assert first.returncode != 0
+    assert ("starts afresh" in again.stderr, again.returncode == 0) == (afresh, afresh), again.stderr
+    assert ("cannot go on" in again.stderr and "source_hash" in again.stderr) != afresh
+
+
 def test_multirun_makes_a_run_for_every_combination(tmp_path: Path) -> None:
     command("--multirun", *SMALL, "seed=0,1", "learner=finetune,joint", cwd=tmp_path)
     found = {(p.parts[-3], p.parts[-2][-3:]) for p in tmp_path.glob("outputs/quickstart/*/*/results.json")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import re
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,12 @@ import torch.nn as nn
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
+from cl_lightning.experiment import run as run_config
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
 from cl_lightning.learners.parts.built import Built
 from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys
-from tests.commands import run
+from tests.commands import SMALL, configure, run
 from tests.toys import builder, learn, training
 
 
@@ -448,9 +449,53 @@ class WidensItsHead(Finetune):
         self.network.head = nn.Linear(16, 9)
 
 
+class Remembers(nn.Sequential):
+    """A network with state that is neither a parameter nor a buffer that is stored."""
+
+    def __init__(self, network: nn.Module, how: str) -> None:
+        super().__init__(network)
+        self.how, self.seen, self.mean = how, 0, torch.zeros(1)
+        self.register_buffer("unstored", torch.zeros(1), persistent=False)
+
+    def forward(self, x, task):
+        if self.training and self.how == "seen":
+            self.seen += 1
+        elif self.training:
+            getattr(self, self.how).add_(x.mean())
+        return self[0](x, task)
+
+
+class Remembering(Finetune):
+    def __init__(self, *, build, how: str, **base: object) -> None:
+        super().__init__(build=lambda **options: Remembers(build(**options), how), **base)
+
+
+def of_network(how: str) -> type[Finetune]:
+    return type("OfNetwork", (Remembering,), {"__init__": partialmethod(Remembering.__init__, how=how)})
+
+
+class ChangesAnActivation(Finetune):
+    def on_task_end(self, task):
+        self.network.trunk[2] = nn.Tanh()
+
+
+class GrowsDifferently(Finetune):
+    """What is added is not what is made again."""
+
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.heads = Built(lambda: nn.Dropout(0.5))
+
+    def on_task_end(self, task):
+        self.heads.add(nn.Dropout(0.5 - 0.1 * task.index))
+
+
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
+        *((of_network(how), f"self.network.{how}") for how in ("seen", "mean", "unstored")),
+        (ChangesAnActivation, "self.network.trunk.relu1"),
+        (GrowsDifferently, "self.heads.1.p"),
         (Counts, "self.seen"),
         (KeepsInItsClass, "self.kept[0]"),
         (KeepsTheOpenTask, "self.task"),
@@ -460,11 +505,11 @@ class WidensItsHead(Finetune):
             DrawsFromItsOwn,
             "self.generators['numpy'], self.generators['python'], self.generators['torch']",
         ),
-        (HasATeacher, "self.teacher.bias, self.teacher.weight"),
+        (HasATeacher, "self.teacher"),
         (BuffersLate, "self.mean"),
-        (GrowsAList, "self.heads.0.bias, self.heads.0.weight"),
-        (MakesABuiltLate, "self.heads._extra_state"),
-        (WidensItsHead, "self.network.head.bias, self.network.head.weight"),
+        (GrowsAList, "self.heads.0"),
+        (MakesABuiltLate, "self.heads"),
+        (WidensItsHead, "self.network.head.bias, self.network.head.out_features, self.network.head.weight"),
     ],
 )
 def test_what_a_restart_would_not_find_is_named_at_the_boundary(cls: type[Finetune], names: str) -> None:
@@ -475,11 +520,22 @@ def test_what_a_restart_would_not_find_is_named_at_the_boundary(cls: type[Finetu
         learn(make(cls), toys.stream(), fresh=lambda: make(cls))
 
 
+class CountsInItsState(nn.Module):
+    count = 0
+
+    def get_extra_state(self):
+        return self.count
+
+    def set_extra_state(self, state):
+        self.count = state
+
+
 class HasAConstant(Finetune):
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
         self.weights_of_classes, self.empty, self.best = torch.ones(10), torch.empty(0), float("nan")
         self.teacher, self.heads = copy.deepcopy(self.network), Built(lambda: nn.Linear(2, 2))
+        self.aliases, self.count = [self.heads, self], CountsInItsState()
 
 
 class Keeps(HasAConstant):
@@ -492,6 +548,7 @@ class Keeps(HasAConstant):
         self.current, self.empty = None, torch.empty(0)
         self.teacher = copy.deepcopy(self.network)
         self.heads.add(nn.Linear(2, 2))
+        self.count.count += 1
         self.memory[task.index] = [self.network.head.bias.detach().clone(), task.name]
         self.notes = {"name": task.name}
 
@@ -550,6 +607,90 @@ def test_a_leak_is_named_wherever_it_is(cls: type[Finetune]) -> None:
     leak = rf"^The data .* closed, but self\.old.* of {cls.__name__} still holds a tensor.*\n.*clone"
     with pytest.raises(ProtocolError, match=leak):
         learn(make(cls), toys.stream(tasks=1))
+
+
+# ---- asked once a run, at its first boundary ---------------------------------------------------------------
+
+
+class ForgetsToAdopt(Finetune):
+    def learn(self, task):
+        yield Phase(self.candidates(task))
+
+
+class AdoptsIntoNothing(ER):
+    def adopt(self, c, task):
+        self.network.state_dict().update(c.network.state_dict())
+
+
+class AdoptsForTests(ForgetsToAdopt):
+    def predictors(self, seen):
+        return {"": copy.deepcopy(self)}
+        yield
+
+
+def with_class(cls: type) -> tuple[str, ...]:
+    return f"learner._target_={__name__}.{cls.__name__}", "selection=none"
+
+
+@pytest.mark.parametrize("cls", [ForgetsToAdopt, AdoptsIntoNothing])
+def test_a_learner_that_adopts_nothing_is_told_so(cls: type[Finetune], tmp_path: Path) -> None:
+    told = rf"{cls.__name__} trained in its first task, and predicts with the weights that it had before"
+    with pytest.raises(LearnerError, match=told):
+        run(tmp_path, *with_class(cls))
+
+
+class BestUntrained(Finetune):
+    def learn(self, task):
+        yield Phase(self.candidates(task), score=lambda c, val: 0.0)
+
+
+@pytest.mark.parametrize("cls", [AdoptsForTests, BestUntrained])
+def test_weights_may_stay_where_nothing_was_to_change_them(cls: type[Finetune], tmp_path: Path) -> None:
+    run(tmp_path, *with_class(cls), "stream.tasks=2")
+
+
+class ListOfLayers(nn.Module):
+    def __init__(self, input_shape, head, frozen: bool = False) -> None:
+        super().__init__()
+        self.flatten, self.layers = nn.Flatten(), [nn.Linear(int(np.prod(input_shape)), 8)]
+        self.layers[0].requires_grad_(not frozen)
+        self.head = nn.Linear(8, head.num_outputs)
+
+    def forward(self, x, task):
+        return self.head(self.layers[0](self.flatten(x)))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_layers_in_a_plain_list_are_named_unless_they_are_not_to_learn(frozen: bool, tmp_path: Path) -> None:
+    cfg = configure(f"outputs={tmp_path}", *SMALL, "selection=none")
+    cfg.backbone = {"_target_": f"{__name__}.ListOfLayers", "frozen": frozen}
+    if frozen:
+        run_config(cfg)
+        return
+    layers = (
+        r"Finetune keeps self\.network\.layers\[0\]\.weight, .*neither trained nor stored.*\n.*ModuleList"
+    )
+    with pytest.raises(Refusal, match=layers):
+        run_config(cfg)
+
+
+class TrainsOnValidation(Finetune):
+    def __init__(self, *, apart: bool = False, **base: object) -> None:
+        super().__init__(**base)
+        self.apart = apart
+
+    def learn(self, task):
+        train, val = task.train, Split(*task.val.gather(torch.arange(10)))
+        rest = Split(*task.val.gather(torch.arange(10, 40))) if self.apart else None
+        best = yield Phase(self.candidates(task), train=Split.union([train, val]), val=rest)
+        self.adopt(best.candidate, task)
+
+
+def test_validation_images_in_training_data_are_counted_unless_they_are_not_what_decides() -> None:
+    told = r"TrainsOnValidation would train on 10 of the validation images .*\n.*`train`.*`val`"
+    with pytest.raises(ProtocolError, match=told):
+        learn(make(TrainsOnValidation), toys.stream(tasks=2))
+    learn(make(TrainsOnValidation, apart=True), toys.stream(tasks=2))
 
 
 # ---- errors ------------------------------------------------------------------------------------------------

@@ -20,8 +20,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from cl_lightning.callbacks import StreamCallback
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import Refusal
+from cl_lightning.learners import Finetune
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import InsideRecord, TaskRecord
@@ -502,6 +504,96 @@ def test_a_finished_run_in_a_folder_that_cannot_be_written_to_is_shown(
         "cl_lightning.store.folder.FileLock", lambda path: pytest.fail("a lock cannot be made there")
     )
     assert but_what_may_differ(run(tmp_path, *FRAGILE, "figures=true")) == whole()
+
+
+# ---- what a learner and a callback keep that no tensor holds -----------------------------------------------
+
+
+class FreezesAtTheEnd(Finetune):
+    def on_task_end(self, task):
+        self.network.trunk.requires_grad_(False)
+
+
+class Counts(StreamCallback):
+    """Changes the learner by what it has counted, so that a lost count changes results."""
+
+    def __init__(self) -> None:
+        self.counts = {"blocks": 0, "tasks": 0, "tests": 0}
+
+    def on_train_batch_end(self, *_) -> None:
+        self.counts["blocks"] += 1
+
+    def on_task_end(self, learner, task) -> None:
+        self.counts["tasks"] += 1
+
+    def on_evaluated(self, *_) -> None:
+        self.counts["tests"] += 1
+
+    def on_task_start(self, learner, task) -> None:
+        for i, count in enumerate(self.counts.values()):
+            learner.network.head.bias.data[i] += 0.1 * count
+
+    def on_stream_end(self) -> None:
+        print(self.counts)
+
+    def state_dict(self) -> dict:
+        return self.counts
+
+    def load_state_dict(self, state: dict) -> None:
+        self.counts = dict(state)
+
+
+class KeepsAnObject(Counts):
+    def state_dict(self) -> dict:
+        return {"since": Path()}
+
+
+def with_callback(cls: type) -> str:
+    return f"trainer.callbacks=[{{_target_: {__name__}.{cls.__name__}}}]"
+
+
+HIDDEN = {
+    "frozen": (f"learner._target_={__name__}.FreezesAtTheEnd", "selection=none"),
+    "callback": (with_callback(Counts), "trainer.candidates_at_once=2"),
+    "callback, not saved inside a phase": (
+        with_callback(Counts),
+        "trainer.candidates_at_once=2",
+        "trainer.checkpoint_minutes=30",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "fault"),
+    [
+        ("frozen", "test:2"),
+        ("callback, not saved inside a phase", "record written:7"),  # the row of the first task
+        *(("callback", fault) for fault in ("block:8", "task end:1", "test:2")),
+    ],
+)
+def test_what_no_tensor_holds_is_there_again_after_a_kill(
+    what: str, fault: str, tmp_path: Path, whole, capfd: pytest.CaptureFixture
+) -> None:
+    options = HIDDEN[what]
+    expected, plain = (
+        whole(*options),
+        whole("selection=none" if what == "frozen" else "trainer.candidates_at_once=2"),
+    )
+    assert expected["accuracy_matrix"] != plain["accuracy_matrix"], "there is something to lose"
+    killed(fault, lambda: run(tmp_path, *FRAGILE, *options))
+    capfd.readouterr()
+    assert but_what_may_differ(run(tmp_path, *FRAGILE, *options)) == expected
+    if "callback" in what:
+        counted = capfd.readouterr().out
+        run(tmp_path / "whole", *FRAGILE, *options)
+        assert next(line for line in counted.splitlines() if "blocks" in line) in capfd.readouterr().out
+
+
+def test_a_callbacks_state_that_no_checkpoint_can_hold_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(
+        Refusal, match=r"state_dict of the callback KeepsAnObject\['since'\] is of type pathlib"
+    ):
+        run(tmp_path, *FRAGILE, with_callback(KeepsAnObject))
 
 
 # ---- branching ---------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from cl_lightning.data.copies import copies_in
 from cl_lightning.data.task import Task
 from cl_lightning.engine.hooks import given
 from cl_lightning.engine.kept import check_kept
+from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.metrics.costs import held_bytes, published_memory
-from cl_lightning.protocol import running
+from cl_lightning.protocol import LearnerError, running
 from cl_lightning.store.records import TaskRecord
 
 
@@ -26,6 +27,18 @@ def witnessed(learner: Learner, task: Task, at_start: dict) -> dict[str, Any]:
         "lent": [each.index for each in (*task.past, task)],
         "copies": copies_in(learner.state_dict(), task),
     }
+
+
+def check_adopted(learner: Learner, before: int, phases: Phases) -> None:
+    """Refuse a learner that still has the weights from ``before`` a task that trained."""
+    trained = any(phase.chosen.steps_to_best for phase in phases.work.phases)
+    own_predictors = type(learner).predictors is not Learner.predictors
+    if trained and not own_predictors and weights_key(learner) == before:
+        raise LearnerError(
+            f"{type(learner).__name__} trained in its first task, and predicts with the weights that it had "
+            "before.\nEnd learn with self.adopt(best.candidate, task); an adopt of your own takes over "
+            "c.network."
+        )
 
 
 def task_record(
@@ -41,6 +54,7 @@ def task_record(
         published_memory=published_memory(learner),
         checkpoint=checkpoint,
         notes=plain_notes(learner),
+        frozen=[name for name, p in learner.named_parameters() if not p.requires_grad],
         **seen,
     )
 

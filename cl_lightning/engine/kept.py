@@ -2,48 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytorch_lightning as pl
 import torch
+import torch.nn as nn
 
 from cl_lightning.data.lease import DEPTH, reachable
 from cl_lightning.engine.proposals import storage_of
-from cl_lightning.learners.base import Learner
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Learner, check_storable
 from cl_lightning.learners.parts.built import Built
 from cl_lightning.protocol import ProtocolError
+from cl_lightning.randomness import forked
 
 NAMED = 3  # in a message
+OF_MODULES = frozenset(vars(pl.LightningModule()))  # attributes of all, which torch and Lightning look after
 
 
-def made(learner: Learner) -> dict[str, list]:
-    """What ``__init__`` makes, and a restart makes again, by name: the values of attributes that no
-    checkpoint stores, and the shapes of the tensors that one stores. What lies in a ``Built`` may grow."""
-    state = learner.state_dict(keep_vars=True)
+def made(root: nn.Module, name: str = "self") -> dict[str, list]:
+    """What ``__init__`` makes, and a restart makes again, by name: the classes of all modules, the values of
+    their attributes that no checkpoint stores, and the shapes of the tensors that one stores."""
+    state = root.state_dict(keep_vars=True)
     stored = {storage_of(part) for _, part in reachable(state) if isinstance(part, torch.Tensor)}
-    found: dict[str, list] = {}
-    seen: set[int] = set()
-    for key, value in own_attributes(learner).items():
-        for name, part in reachable(value, f"self.{key}", DEPTH - 1, seen):
-            if part is not None and not (isinstance(part, torch.Tensor) and storage_of(part) in stored):
-                found.setdefault(name, []).append(value_of(part))
-    grown = tuple(f"{name}." for name, module in learner.named_modules() if isinstance(module, Built))
-    for name, value in state.items():
-        if not any(name.startswith(built) and name != f"{built}_extra_state" for built in grown):
-            found[f"self.{name}"] = [value.shape if isinstance(value, torch.Tensor) else None]
+    found = {f"{name}.{key}": [getattr(value, "shape", None)] for key, value in state.items()}
+    unseen, modules = [], set(map(id, root.modules()))
+    for path, module in root.named_modules():
+        where = f"{name}.{path}".rstrip(".")
+        found[where] = [type(module).__qualname__]
+        for key, value in own_attributes(module).items():
+            for part_of, part in reachable(value, f"{where}.{key}", DEPTH - 1, {*modules}):
+                if part is not None and not (isinstance(part, torch.Tensor) and storage_of(part) in stored):
+                    found.setdefault(part_of, []).append(value_of(part))
+                    unseen += [part_of] * (isinstance(part, nn.Parameter) and part.requires_grad)
+    if unseen:
+        raise Refusal(
+            f"{type(root).__name__} keeps {named(unseen)} where torch does not see it: it is neither trained "
+            "nor stored.\nKeep layers in nn.ModuleList or nn.ModuleDict, not in a plain list or dict. What "
+            "is never to be trained has requires_grad_(False)."
+        )
     return found
 
 
-def own_attributes(learner: Learner) -> dict[str, Any]:
-    """Those that its classes and ``__init__`` have beyond the base."""
-    classes = [cls for cls in reversed(type(learner).__mro__) if cls not in Learner.__mro__]
+def own_attributes(module: nn.Module) -> dict[str, Any]:
+    """Those that its classes and ``__init__`` have beyond the base, and buffers. What has a state of its own
+    beside its tensors looks after its attributes itself."""
+    if type(module).get_extra_state not in (nn.Module.get_extra_state, Learner.get_extra_state):
+        return {}
+    classes = [cls for cls in reversed(type(module).__mro__) if cls not in Learner.__mro__]
     of_classes = {
         key: value
         for cls in classes
         for key, value in vars(cls).items()
         if not key.startswith("__") and not hasattr(value, "__get__")  # methods and properties
     }
-    return of_classes | {key: value for key, value in vars(learner).items() if key not in learner.of_base}
+    # Private: where torch keeps buffers, those too that no checkpoint stores.
+    own, of_base = {**vars(module), **module._buffers}, getattr(module, "of_base", OF_MODULES)
+    return of_classes | {key: value for key, value in own.items() if key not in of_base}
 
 
 def value_of(part: Any) -> str | int:
@@ -54,15 +71,40 @@ def value_of(part: Any) -> str | int:
 
 
 def check_kept(learner: Learner, at_start: dict[str, list]) -> None:
-    """Refuse a learner that at a task's end has something else than ``made`` found at the start, where a
-    restart would not find it."""
+    """Refuse a learner that at a task's end has something else than ``made`` found at the start, or in what a
+    ``Built`` would make again, where a restart would not find it."""
+    for path, built in learner.named_modules():
+        for i, how in enumerate(built.how) if isinstance(built, Built) else ():
+            if (name := f"self.{path}.{i}") not in at_start:
+                with forked():
+                    at_start.update(made(built.make(**how), name))
     now = made(learner)
-    changed = sorted(name for name in {*now, *at_start} if now.get(name) != at_start.get(name))
+    changed = {name for name in {*now, *at_start} if now.get(name) != at_start.get(name)}
     if changed:
-        more = f" and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
+        first = sorted(name for name in changed if name.rpartition(".")[0] not in changed)
         raise ProtocolError(
-            f"{type(learner).__name__} keeps {', '.join(changed[:NAMED])}{more} from one task to the next, "
-            "and no checkpoint brings it back: a restart would go on with what __init__ makes.",
-            "Keep tensors and plain values in self.memory. Make modules in __init__, those that grow in a "
-            "Built(make).\nWhat is for one task alone: set it back in on_task_end.",
+            f"{type(learner).__name__} keeps {named(first)} from one task to the next, and no checkpoint "
+            "brings it back: a restart would go on with what __init__ makes.",
+            "Keep tensors and plain values in self.memory, those of a network in register_buffer. Make "
+            "modules in __init__, those that grow in a Built(make).\nWhat is for one task alone: set it back "
+            "in on_task_end.",
         )
+
+
+def named(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def kept_of(callbacks: Sequence[pl.Callback]) -> dict[str, list]:
+    """What callbacks want kept, if they want anything."""
+    states = [[callback.state_key, callback.state_dict()] for callback in callbacks]
+    for name, state in states:
+        check_storable(state, f"the state_dict of the callback {name}")
+    return {"callbacks": states} if any(state for _, state in states) else {}
+
+
+def give_back(callbacks: Sequence[pl.Callback], kept: Mapping[str, Any]) -> None:
+    """Give callbacks what they had when this was kept."""
+    for callback, (name, state) in zip(callbacks, kept.get("callbacks", ())):
+        if state and callback.state_key == name:
+            callback.load_state_dict(state)

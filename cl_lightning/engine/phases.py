@@ -21,6 +21,7 @@ from cl_lightning.engine.costs import alone, executed
 from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.hooks import from_its_start, given, hooks_of
 from cl_lightning.engine.inside import FOLDER, InsideCheckpoints, inside_key
+from cl_lightning.engine.kept import give_back, kept_of
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
 from cl_lightning.engine.phase_run import PhaseRun
@@ -203,6 +204,8 @@ class Phases:
         earlier: list[GroupRecord | InsideRecord] = [*done, *begun]
         for record in earlier:
             refuse_other(learner, phase, record)
+        for group in sorted(done, key=lambda group: group.numbers) if self.callbacks else ():
+            give_back(self.callbacks, self.store.own.tensors(group_key(place, group.numbers)))
         left = set(range(len(phase.candidates))).difference(*(group.numbers for group in done))
         if self.rounds is not None:
             left = self.rounds.own(self.store, phase, place, left, self.settings.candidates_at_once)
@@ -256,6 +259,7 @@ class Phases:
             "weights": candidates[best].network.state_dict(),
             "moments": run.standings[best].moments,
             "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
+            **kept_of(self.callbacks),
         }
         counts = run.meter.counts()
         return GroupRecord(

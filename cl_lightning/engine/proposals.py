@@ -7,6 +7,7 @@ import difflib
 import torch
 
 from cl_lightning.checking import check_value
+from cl_lightning.data.copies import keys
 from cl_lightning.data.task import Split, Task, tensors_in
 from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters, Training
 from cl_lightning.errors import Refusal
@@ -106,6 +107,14 @@ def check_data(who: str, phase: Phase, task: Task, place: Place) -> None:
             raise Refusal(
                 f"{who} proposed a phase of task {task.index} whose `{name}` is empty. Leave it out (None) "
                 "for the task's own examples."
+            )
+    val = task.val if phase.val is None else phase.val
+    if phase.train is not None and val is not None and place.part == "task" and not task.index:
+        rows, own, scored = (keys(s.x.cpu().flatten(1)) for s in (phase.train, task.train, val))
+        if count := int((torch.isin(rows, scored) & ~torch.isin(rows, own)).sum()):
+            raise ProtocolError(
+                f"{who} would train on {count} of the validation images that candidates are compared on.",
+                "Leave them out of `train`, or give the phase a `val` of its own.",
             )
     if phase.train is None and place.part == "predictors" and trains(phase):
         raise Refusal(
