@@ -25,6 +25,7 @@ LEARNERS = {
     "finetune": GRID,
     "mntdp_d": GRID,
     "ewc": (*GRID, "learner.fisher=sample"),
+    "si": GRID,
     "er": GRID,
     "joint": GRID,
     "independent": GRID,
