@@ -26,6 +26,7 @@ LEARNERS = {
     "mntdp_d": GRID,
     "ewc": (*GRID, "learner.fisher=sample"),
     "si": GRID,
+    "lwf": GRID,
     "er": GRID,
     "joint": GRID,
     "independent": GRID,
