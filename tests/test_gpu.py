@@ -31,6 +31,7 @@ LEARNERS = {
     "joint": GRID,
     "independent": GRID,
     "new_head": GRID,
+    "new_leg": GRID,
     "multimodal": GRID,
     "gem": ("selection=none",),
     "agem": ("selection=none",),

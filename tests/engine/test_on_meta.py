@@ -39,6 +39,7 @@ from cl_lightning.learners import (
     LwF,
     Multimodal,
     NewHead,
+    NewLeg,
     Phase,
 )
 from cl_lightning.learners.base import mapped
@@ -61,6 +62,8 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "independent": (Independent, {}),
     "new_head": (NewHead, {}),
     "new_head, finetuned": (NewHead, {"trunk": "finetune"}),
+    "new_leg": (NewLeg, {}),
+    "new_leg, finetuned": (NewLeg, {"trunk": "finetune"}),
     "multimodal": (Multimodal, {}),
     "er": (ER, {"size": 20}),
     "er, with a ring": (ER, {"size": 20, "policy": "ring"}),
