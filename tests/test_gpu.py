@@ -25,6 +25,7 @@ LEARNERS = {
     "finetune": GRID,
     "mntdp_d": GRID,
     "ewc": (*GRID, "learner.fisher=sample"),
+    "online_ewc": GRID,
     "si": GRID,
     "lwf": GRID,
     "er": GRID,

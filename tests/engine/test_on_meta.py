@@ -68,6 +68,7 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "er": (ER, {"size": 20}),
     "er, with a ring": (ER, {"size": 20, "policy": "ring"}),
     "ewc": (EWC, {}),
+    "online_ewc": (EWC, {"free_heads": True, "drawn": True, "examples": 20, "merging": "mean"}),
     "si": (SI, {}),
     "lwf": (LwF, {}),
     "gem": (GEM, {"memories": 10}),
