@@ -48,6 +48,9 @@ VARIANTS = [
     ("learner=mntdp_d", "learner.k=all"),
     ("learner=mntdp_d", "learner.prior=random", "learner.allow_head_reuse=false"),
     ("learner=new_head", "learner.trunk=finetune"),
+    ("learner=new_leg", "learner.trunk=finetune"),
+    ("learner=lwf", "learner.warm_up=2"),
+    ("learner=si", "learner.clamp=false", "learner.penalty_in_path=true"),
     ("learner=gem", "learner.total=60", "learner.memory_precision=bf16"),
 ]
 DEFAULTS = [(f"learner={name}",) for name in NAMES]

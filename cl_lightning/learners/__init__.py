@@ -8,15 +8,17 @@ from cl_lightning.learners.finetune import Finetune
 from cl_lightning.learners.gem import GEM
 from cl_lightning.learners.independent import Independent
 from cl_lightning.learners.joint import Joint
+from cl_lightning.learners.lwf import LwF
 from cl_lightning.learners.mntdp import MNTDP
 from cl_lightning.learners.multimodal import Multimodal
 from cl_lightning.learners.new_head import NewHead
+from cl_lightning.learners.new_leg import NewLeg
 from cl_lightning.learners.parts.built import Built
 from cl_lightning.learners.parts.notes import ModulePaths
+from cl_lightning.learners.si import SI
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Built", "Candidate", "Finetune", "Independent", "Joint", "Learner",
-    "ModulePaths",
-    "Multimodal",
-    "Needs", "NewHead", "Outcome", "Phase", "Phases", "name_of",
+    "AGEM", "ER", "EWC", "GEM", "MNTDP", "SI", "Built", "Candidate", "Finetune", "Independent", "Joint",
+    "Learner", "LwF", "ModulePaths", "Multimodal", "Needs", "NewHead", "NewLeg", "Outcome", "Phase",
+    "Phases", "name_of",
 ]  # fmt: skip

@@ -76,13 +76,13 @@ def gradient(value: Tensor, net: Net) -> Tensor:
     return row(torch.autograd.grad(value, net))
 
 
-def mini_batches(examples: Split, task: int) -> Iterator[tuple[tuple, Tensor, Tensor]]:
+def mini_batches(examples: Split, task: int, phase: int = 0) -> Iterator[tuple[tuple, Tensor, Tensor]]:
     """The key, images and labels of each in turn."""
     step = 0
     for epoch in range(EPOCHS):
-        order = torch.randperm(len(examples), generator=rng(SEED, f"task{task}", 0, "order", epoch))
+        order = torch.randperm(len(examples), generator=rng(SEED, f"task{task}", phase, "order", epoch))
         for rows in order.split(SIZE):
-            yield (SEED, f"task{task}", 0, step), examples.x[rows], examples.y[rows]
+            yield (SEED, f"task{task}", phase, step), examples.x[rows], examples.y[rows]
             step += 1
 
 

@@ -12,7 +12,7 @@ from cl_lightning.learners.parts.fisher import fisher, linear_calls
 from cl_lightning.learners.parts.gradients import gradient, trained
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.metrics.flops import Flops
-from cl_lightning.randomness import seeded
+from cl_lightning.randomness import rng, seeded
 from tests import toys
 from tests.learners import by_hand
 from tests.toys import builder, learn, training
@@ -330,31 +330,39 @@ def test_the_closed_form_holds_where_each_task_has_a_head() -> None:
 # ---- by hand -----------------------------------------------------------------------------------------------
 
 
-def fisher_by_hand(net: by_hand.Net, examples: Split, own: list[int] | None) -> torch.Tensor:
-    """Empirical: the mean of the squared gradients of single examples."""
+def fisher_by_hand(
+    net: by_hand.Net, examples: Split, own: list[int] | None, predicted: bool = False
+) -> torch.Tensor:
+    """Empirical, or of predicted labels: the mean of the squared gradients of single examples."""
     x, y, _ = examples.parts
+    if predicted:
+        z = by_hand.logits(net, x)
+        y = z.argmax(1) if own is None else z[:, own].argmax(1) + own[0]
     losses = [by_hand.loss(net, one[None], label[None], own) for one, label in zip(x, y)]
     return torch.stack([by_hand.gradient(loss, net) ** 2 for loss in losses]).mean(0)
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("penalty", ["separate", "huszar", "online"])
-def test_three_tasks_are_learned_as_by_hand(penalty: str, masked: bool) -> None:
+@pytest.mark.parametrize("penalty", ["separate", "huszar", "online", "veniat"])
+@pytest.mark.parametrize("merging", ["sum", "mean"])
+def test_three_tasks_are_learned_as_by_hand(penalty: str, masked: bool, merging: str) -> None:
     """In the head mode multi_train_test, Fisher information is of the outputs that the loss is about."""
     s, strength, gamma = by_hand.pairs() if masked else toys.stream(tasks=3), 30.0, 0.5
-    options = {"penalty": penalty, "strength": strength, "gamma": gamma}
+    options = {"penalty": penalty, "strength": strength, "gamma": gamma, "merging": merging}
     learner = by_hand.learned(EWC(build=builder(s), head=s.head, seed=by_hand.SEED, **options), s)
     net = by_hand.fresh(0, (36, 16, 16, s.head.num_outputs))
     centres: list[torch.Tensor] = []
     fishers: list[torch.Tensor] = []
 
     def pull(w: torch.Tensor) -> torch.Tensor:
-        """The gradient of strength/2 sum F (w - c)^2."""
+        """The gradient of strength/2 sum F (w - c)^2, or of the mean over past tasks."""
+        weight = strength / (len(fishers) if merging == "mean" else 1)
         if penalty == "separate":
-            return strength * sum(F * (w - c) for F, c in zip(fishers, centres))
-        ages = range(len(fishers), 0, -1)
-        kept = [(gamma**age if penalty == "online" else 1.0) * F for F, age in zip(fishers, ages)]
-        return strength * sum(kept) * (w - centres[-1])
+            return weight * sum(F * (w - c) for F, c in zip(fishers, centres))
+        decay = {"huszar": 1.0, "online": gamma, "veniat": gamma}[penalty]
+        youngest = int(penalty == "online")  # how often the last task's was decayed
+        ages = range(len(fishers) - 1 + youngest, youngest - 1, -1)
+        return weight * sum(decay**age * F for F, age in zip(fishers, ages)) * (w - centres[-1])
 
     for index in range(3):
         own = by_hand.OWN[index] if masked else None
@@ -364,3 +372,48 @@ def test_three_tasks_are_learned_as_by_hand(penalty: str, masked: bool) -> None:
         centres.append(by_hand.row(net))
         fishers.append(fisher_by_hand(net, s.task(index).train, own))
     assert by_hand.equal(learner.network, net)
+
+
+@pytest.mark.parametrize("heads", ["shared", "per_task"])
+def test_online_ewc_of_ctrl_is_learned_as_by_hand(heads: str) -> None:
+    """As conf/learner/online_ewc.yaml has it, with fewer examples: the trunk alone is held, by the Fisher
+    information of predicted labels of examples drawn. With ``shared``, tasks of the same outputs share the
+    head, which is free, too."""
+    of_one = {"penalty": "veniat", "gamma": 0.9, "fisher": "predicted", "drawn": True, "free_heads": True}
+    s, strength, examples = by_hand.pairs() if heads == "per_task" else toys.stream(tasks=3), 30.0, 25
+    build = builder(s, heads=heads)
+    learner = EWC(build=build, head=s.head, seed=by_hand.SEED, strength=strength, examples=examples, **of_one)
+    with seeded(by_hand.SEED, "init", 0):
+        network = build()
+    trunk = by_hand.copied(list(network.trunk.parameters()))
+    layers = network.head.layers if heads == "per_task" else [network.head] * 3
+    nets = [by_hand.copied(list(layer.parameters())) for layer in layers]
+    F, centre = torch.zeros_like(by_hand.row(trunk)), by_hand.row(trunk)
+    for index in range(3):
+        head, first = nets[index], by_hand.OWN[index][0] if heads == "per_task" else 0
+        net, n = [*trunk, *head], len(F)
+        for _, x, y in by_hand.mini_batches(s.task(index).train, index):
+            g = by_hand.gradient(by_hand.loss(net, x, y - first), net)
+            g[:n] += strength * F * (by_hand.row(trunk) - centre)
+            by_hand.move(net, g)
+        if heads == "shared":
+            nets = [head] * 3
+        drawn = torch.randperm(60, generator=rng(by_hand.SEED, index, "fisher"))[:examples]
+        new = fisher_by_hand(net, Split(*s.task(index).train.gather(drawn)), None, predicted=True)[:n]
+        F, centre = 0.9 * F + new, by_hand.row(trunk)
+    learner = by_hand.learned(learner, s)
+    heads_by_hand = nets if heads == "per_task" else nets[:1]
+    expected = by_hand.row([*trunk, *(w for head in heads_by_hand for w in head)])
+    assert torch.allclose(by_hand.row(list(learner.network.parameters())), expected, atol=1e-5)
+    assert torch.allclose(flat_memory(learner, "A"), F, rtol=1e-3, atol=1e-6)
+
+
+def test_veniats_penalty_is_online_with_the_strength_over_gamma() -> None:
+    """And with a gamma of 0 it keeps the last task alone, where online keeps none."""
+    ours = [
+        learned(3, penalty="veniat", gamma=0.5, strength=10.0),
+        learned(3, penalty="online", gamma=0.5, strength=20.0),
+    ]
+    assert torch.allclose(*(by_hand.row(list(each.network.parameters())) for each in ours), atol=1e-5)
+    assert not flat_memory(learned(2, penalty="online", gamma=0.0), "A").any()
+    assert flat_memory(learned(2, penalty="veniat", gamma=0.0), "A").any()

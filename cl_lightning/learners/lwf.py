@@ -1,0 +1,79 @@
+"""Learning without forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from cl_lightning.backbones.base import ByTask, called
+from cl_lightning.checking import NotNegative, Positive, Size
+from cl_lightning.data.task import Batch, Task
+from cl_lightning.learners.base import Candidate, Learner, Phase, Phases
+from cl_lightning.learners.parts.one_task import numbers_on
+
+
+class LwF(Learner):
+    """loss + strength sum_k H(softmax(old_k / T), softmax(now_k / T)): on a new task's images the outputs of
+    past heads k stay what they were before the task (Li and Hoiem 2016). H is the cross-entropy.
+
+    A past task's outputs are a head where the task has outputs of its own at test; where it has none, all
+    outputs of past tasks together are one. ``warm_up`` trains the new head alone first, in a phase of its own
+    whose winner all candidates go on from; an output layer that tasks share is trained whole.
+    """
+
+    grid_keys, without_strength = ("strength",), {"strength": 0}
+
+    def __init__(
+        self,
+        *,
+        strength: NotNegative = 1.0,
+        temperature: Positive = 2.0,
+        times_squared_temperature: bool = False,
+        warm_up: Size = 0,
+        **base: Any,
+    ) -> None:
+        super().__init__(**base)
+        self.strength, self.temperature, self.warm_up = strength, temperature, warm_up
+        self.scale = temperature**2 if times_squared_temperature else 1.0
+
+    def learn(self, task: Task) -> Phases:
+        found = self.candidates(task)
+        if self.warm_up and task.index:
+            heads = [self.with_trunk_frozen(c, task.index) for c in self.candidates(task)]
+            warm = yield Phase(heads, "warm-up", loss=super().loss, epochs=self.warm_up)
+            for c in found:
+                c.network.load_state_dict(warm.candidate.network.state_dict())
+        best = yield Phase(found)
+        self.adopt(best.candidate, task)
+
+    def with_trunk_frozen(self, c: Candidate, task: int) -> Candidate:
+        head: Any = c.network.requires_grad_(False).head
+        (head.layers[task] if isinstance(head, ByTask) else head).requires_grad_(True)
+        return c
+
+    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> list[torch.Tensor]:
+        """What the past heads said before the task."""
+        return self.of_past_heads(self.network.head, self.network.features(batch.x), batch.learning)
+
+    def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
+        network: Any = c.network
+        h, T = network.features(batch.x), self.temperature
+        loss = F.cross_entropy(self.masked(called(network.head, h, batch.task), batch), batch.y)
+        if strength := self.scale * c.hparams.get("strength", self.strength):
+            for old, now in zip(batch.shared, self.of_past_heads(network.head, h, batch.learning)):
+                loss = loss + strength * F.cross_entropy(now / T, (old / T).softmax(1))
+        return loss
+
+    def of_past_heads(self, head: nn.Module, h: torch.Tensor, tasks: int) -> list[torch.Tensor]:
+        """Logits of each head of the first ``tasks``."""
+        if isinstance(head, ByTask):
+            return [layer(h) for layer in list(head.layers)[:tasks]]
+        owned = self.head.owned[:tasks]
+        if owned and not self.head.masks_test:
+            owned = (tuple(sorted({output for own in owned for output in own})),)
+        logits = head(h) if owned else h
+        return [logits.index_select(1, numbers_on(h.device, own)) for own in owned]

@@ -1,0 +1,86 @@
+"""Synaptic intelligence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn as nn
+
+from cl_lightning.checking import NotNegative, Positive
+from cl_lightning.data.task import Batch, Task
+from cl_lightning.learners.base import Candidate, Learner
+from cl_lightning.learners.parts.gradients import trained
+
+
+class SI(Learner):
+    """loss + strength sum Omega (w - w_last)^2: weights are held where the last task left them, by how much
+    the loss fell along their paths (Zenke, Poole and Ganguli 2017).
+
+    A path is the sum over a task's steps of g (w_before - w_after), where g is the gradient of the loss alone
+    (with ``penalty_in_path`` of loss and penalty). At the task's end Omega grows by path / ((w - w_last)^2 +
+    damping); with ``clamp`` by nothing where that is negative. With early stopping a path leads to the
+    weights that are kept.
+    """
+
+    grid_keys, without_strength = ("strength",), {"strength": 0}
+
+    def __init__(
+        self,
+        *,
+        strength: NotNegative = 0.1,
+        damping: Positive = 0.1,
+        clamp: bool = True,
+        penalty_in_path: bool = False,
+        **base: Any,
+    ) -> None:
+        super().__init__(**base)
+        self.strength, self.damping, self.clamp = strength, damping, clamp
+        self.penalty_in_path = penalty_in_path
+        self.before: dict[str, tuple] = {}  # by candidate, while a step is taken: weights and gradients
+
+    def candidates(self, task: Task) -> list[Candidate]:
+        """Networks that carry their paths, so that checkpoints and best weights have them, too."""
+        found = super().candidates(task)
+        for c in found:
+            c.network.path = nn.Module()
+            for i, p in enumerate(trained(c.network)):
+                c.network.path.register_buffer(str(i), torch.zeros_like(p))
+        return found
+
+    @torch.no_grad()
+    def after_backward(self, c: Candidate, batch: Batch) -> None:
+        """The penalty's gradient: 2 strength Omega (w - w_last)."""
+        w, g = used(c, c.parameters), [p.grad for p in c.parameters if p.grad is not None]
+        # Private, as below: one call for all parameters in place of a loop over them.
+        before, of_loss = torch._foreach_clone(w), torch._foreach_clone(g)
+        if self.memory:
+            drift = torch._foreach_sub(w, used(c, trained(self.network)))
+            strength = 2 * float(c.hparams.get("strength", self.strength))
+            torch._foreach_addcmul_(g, used(c, self.memory["importance"]), drift, strength)
+        self.before[c.name] = before, torch._foreach_clone(g) if self.penalty_in_path else of_loss
+
+    def after_step(self, c: Candidate, batch: Batch) -> None:
+        before, g = self.before.pop(c.name)
+        moved = torch._foreach_sub(before, used(c, c.parameters))
+        torch._foreach_addcmul_(used(c, path_of(c)), g, moved)
+
+    @torch.no_grad()
+    def adopt(self, c: Candidate, task: Task) -> None:
+        rows = zip(path_of(c), c.parameters, trained(self.network))
+        grown = [path / ((w - last) ** 2 + self.damping) for path, w, last in rows]
+        grown = [more.clamp(min=0) if self.clamp else more for more in grown]
+        importance = self.memory.get("importance", [0.0] * len(grown))
+        self.memory["importance"] = [old + more for old, more in zip(importance, grown)]
+        del c.network.path
+        super().adopt(c, task)
+
+
+def path_of(c: Candidate) -> list[torch.Tensor]:
+    return list(c.network.path.buffers())  # type: ignore[union-attr]
+
+
+def used(c: Candidate, by_parameter: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """What belongs to the parameters that the mini-batch used."""
+    return [value for value, p in zip(by_parameter, c.parameters) if p.grad is not None]
