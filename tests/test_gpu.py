@@ -30,6 +30,7 @@ LEARNERS = {
     "independent": GRID,
     "new_head": GRID,
     "multimodal": GRID,
+    "pnn": GRID,
     "gem": ("selection=none",),
     "agem": ("selection=none",),
 }

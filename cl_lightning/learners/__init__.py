@@ -13,10 +13,11 @@ from cl_lightning.learners.multimodal import Multimodal
 from cl_lightning.learners.new_head import NewHead
 from cl_lightning.learners.parts.built import Built
 from cl_lightning.learners.parts.notes import ModulePaths
+from cl_lightning.learners.pnn import PNN
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "MNTDP", "Built", "Candidate", "Finetune", "Independent", "Joint", "Learner",
-    "ModulePaths",
+    "AGEM", "ER", "EWC", "GEM", "MNTDP", "PNN", "Built", "Candidate", "Finetune", "Independent", "Joint",
+    "Learner", "ModulePaths",
     "Multimodal",
     "Needs", "NewHead", "Outcome", "Phase", "Phases", "name_of",
 ]  # fmt: skip
