@@ -31,6 +31,7 @@ LEARNERS = {
     "new_head": GRID,
     "multimodal": GRID,
     "pnn": GRID,
+    "hat": GRID,
     "gem": ("selection=none",),
     "agem": ("selection=none",),
 }

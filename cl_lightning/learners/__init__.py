@@ -6,6 +6,7 @@ from cl_lightning.learners.er import ER
 from cl_lightning.learners.ewc import EWC
 from cl_lightning.learners.finetune import Finetune
 from cl_lightning.learners.gem import GEM
+from cl_lightning.learners.hat import HAT
 from cl_lightning.learners.independent import Independent
 from cl_lightning.learners.joint import Joint
 from cl_lightning.learners.mntdp import MNTDP
@@ -16,8 +17,8 @@ from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.learners.pnn import PNN
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "MNTDP", "PNN", "Built", "Candidate", "Finetune", "Independent", "Joint",
-    "Learner", "ModulePaths",
+    "AGEM", "ER", "EWC", "GEM", "HAT", "MNTDP", "PNN", "Built", "Candidate", "Finetune", "Independent",
+    "Joint", "Learner", "ModulePaths",
     "Multimodal",
     "Needs", "NewHead", "Outcome", "Phase", "Phases", "name_of",
 ]  # fmt: skip
