@@ -132,7 +132,7 @@ class Loop:
         phases, store = self.phases, self.store
         with self.data.open(index, past=self.learner.needs.past_data, to=self.learner) as task:
             notify(self.callbacks, "on_task_start", self.learner, task)
-            before = None if index else weights_key(self.learner)
+            before = None if index else weights_key(self.learner.parameters())
             phases.learn(self.learner, task)
             if before is not None:
                 check_adopted(self.learner, before, phases)

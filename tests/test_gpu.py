@@ -34,6 +34,8 @@ LEARNERS = {
     "new_head": GRID,
     "new_leg": GRID,
     "multimodal": GRID,
+    "pnn": GRID,
+    "hat": GRID,
     "gem": ("selection=none",),
     "agem": ("selection=none",),
 }

@@ -29,11 +29,11 @@ def witnessed(learner: Learner, task: Task, at_start: dict) -> dict[str, Any]:
     }
 
 
-def check_adopted(learner: Learner, before: int, phases: Phases) -> None:
+def check_adopted(learner: Learner, before: tuple[int, ...], phases: Phases) -> None:
     """Refuse a learner that still has the weights from ``before`` a task that trained."""
     trained = any(phase.chosen.steps_to_best for phase in phases.work.phases)
     own_predictors = type(learner).predictors is not Learner.predictors
-    if trained and not own_predictors and weights_key(learner) == before:
+    if trained and not own_predictors and weights_key(learner.parameters()) == before:
         raise LearnerError(
             f"{type(learner).__name__} trained in its first task, and predicts with the weights that it had "
             "before.\nEnd learn with self.adopt(best.candidate, task); an adopt of your own takes over "

@@ -6,6 +6,7 @@ from cl_lightning.learners.er import ER
 from cl_lightning.learners.ewc import EWC
 from cl_lightning.learners.finetune import Finetune
 from cl_lightning.learners.gem import GEM
+from cl_lightning.learners.hat import HAT
 from cl_lightning.learners.independent import Independent
 from cl_lightning.learners.joint import Joint
 from cl_lightning.learners.lwf import LwF
@@ -15,10 +16,11 @@ from cl_lightning.learners.new_head import NewHead
 from cl_lightning.learners.new_leg import NewLeg
 from cl_lightning.learners.parts.built import Built
 from cl_lightning.learners.parts.notes import ModulePaths
+from cl_lightning.learners.pnn import PNN
 from cl_lightning.learners.si import SI
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "MNTDP", "SI", "Built", "Candidate", "Finetune", "Independent", "Joint",
-    "Learner", "LwF", "ModulePaths", "Multimodal", "Needs", "NewHead", "NewLeg", "Outcome", "Phase",
+    "AGEM", "ER", "EWC", "GEM", "HAT", "MNTDP", "PNN", "SI", "Built", "Candidate", "Finetune", "Independent",
+    "Joint", "Learner", "LwF", "ModulePaths", "Multimodal", "Needs", "NewHead", "NewLeg", "Outcome", "Phase",
     "Phases", "name_of",
 ]  # fmt: skip

@@ -13,11 +13,11 @@ from cl_lightning.learners.base import Learner
 from cl_lightning.randomness import moved
 
 
-def own_network(learner: Learner, task: int, num_outputs: int) -> Any:
-    """A new network with outputs for one task alone, whatever the stream's head and ``backbone.heads``
-    are."""
+def own_network(learner: Learner, key: object, num_outputs: int) -> Any:
+    """A new network with outputs for one task alone, whatever the stream's head and ``backbone.heads`` are.
+    The key of its weights is the task, unless a task has several."""
     shared = {"heads": "shared"} if "heads" in inspect.signature(learner.build).parameters else {}
-    return learner.fresh(task, head=Head("domain", num_outputs, (tuple(range(num_outputs)),)), **shared)
+    return learner.fresh(key, head=Head("domain", num_outputs, (tuple(range(num_outputs)),)), **shared)
 
 
 def widened(narrow: torch.Tensor, head: Head, task: int) -> torch.Tensor:
