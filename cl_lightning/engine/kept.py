@@ -56,13 +56,17 @@ def value_of(part: Any) -> str | int:
 def check_kept(learner: Learner, at_start: dict[str, list]) -> None:
     """Refuse a learner that at a task's end has something else than ``made`` found at the start, where a
     restart would not find it."""
-    now = made(learner)
-    changed = sorted(name for name in {*now, *at_start} if now.get(name) != at_start.get(name))
-    if changed:
-        more = f" and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
+    if changed := different(at_start, made(learner)):
         raise ProtocolError(
-            f"{type(learner).__name__} keeps {', '.join(changed[:NAMED])}{more} from one task to the next, "
+            f"{type(learner).__name__} keeps {changed} from one task to the next, "
             "and no checkpoint brings it back: a restart would go on with what __init__ makes.",
             "Keep tensors and plain values in self.memory. Make modules in __init__, those that grow in a "
             "Built(make).\nWhat is for one task alone: set it back in on_task_end.",
         )
+
+
+def different(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The names of what differs, as a sentence has them."""
+    names = sorted(name for name in {*now, *before} if now.get(name) != before.get(name))
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
