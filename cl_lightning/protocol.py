@@ -8,7 +8,6 @@ import inspect
 import linecache
 import os
 import random
-import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
@@ -167,11 +166,10 @@ def versions(tensors: Sequence[Any]) -> list[int]:
 
 def unseeded_generators() -> dict[str, Any]:
     """The states of global generators that are seeded between phases, and not for each hook."""
-    states: dict[str, Any] = {"random": random.getstate()}
-    if "numpy" in sys.modules:
-        kind, words, *rest = sys.modules["numpy"].random.get_state()
-        states["numpy.random"] = (kind, words.tobytes(), *rest)
-    return states
+    import numpy as np  # late: a command that trains nothing would wait for it
+
+    kind, words, *rest = np.random.get_state()  # noqa: NPY002
+    return {"random": random.getstate(), "numpy.random": (kind, np.asarray(words).tobytes(), *rest)}
 
 
 def once() -> Callable[..., Any] | None:

@@ -14,7 +14,6 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.build import named_callbacks
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.kept import give_back
-from cl_lightning.engine.optimizer import Moments
 from cl_lightning.engine.rounds import NEXT, PLAN, missing
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Diverged, Refusal
@@ -244,7 +243,7 @@ def of_a_search(cfg: DictConfig, folder: Path, results: Results) -> Results:
     return results if results["chosen"] else mark_chosen(folder, ChosenRecord(**chosen))
 
 
-def restore(learner: Learner, store: Store, learned: int, branches: bool = False) -> Moments:
+def restore(learner: Learner, store: Store, learned: int, branches: bool = False) -> Any:
     """Load the learner as it was after so many tasks, in another run if this one ``branches``; returns the
     optimizer's moments there."""
     if learned == 0:

@@ -11,8 +11,6 @@ from cl_lightning.metrics.flops import Flops, uncounted
 Counts = Mapping[str, Sequence[int]]
 Kind = tuple  # its name, the shape of its mini-batch, and what the learner says of it
 UNCOUNTED = nullcontext()  # made once, since every mini-batch needs one
-CHECKED_EPOCHS = 3  # whose first mini-batch of a kind is counted again, after the first of all
-CHECKED_EVERY = 499  # mini-batches of a kind; a prime number, so that work in turns is met at each turn
 
 
 class Meter:
@@ -23,36 +21,27 @@ class Meter:
 
     def __init__(self, candidates: int) -> None:
         # Of each candidate, by kind: how often, what is done for it alone, and what it would need of
-        # ``extend`` and ``shared`` if it were alone. From where a check finds other numbers, a new row.
+        # ``extend`` and ``shared`` if it were alone; a new row from where a check finds other numbers.
         self.rows: list[dict[Kind, list[list[int]]]] = [{} for _ in range(candidates)]
-        self.epochs: dict[Kind, int] = {}  # in which a kind was last counted
         self.counter: Flops | None = None  # open while something is counted
         self.noted: dict[int, list[int]] = {}  # by candidate, what was
 
-    def counting(
-        self, kinds: Mapping[int, Kind], epoch: int = 0, checks: bool = False
-    ) -> AbstractContextManager[None]:
+    def counting(self, kinds: Mapping[int, Kind], check: bool = False) -> AbstractContextManager[None]:
         """A guard around one piece of work, of such a kind for each candidate: the first of its kind is
-        counted. ``checks``: so is a sample of later ones."""
-        known = [self.rows[i].get(kind) for i, kind in kinds.items()]
-        due = checks and any(self.due(kind, rows, epoch) for kind, rows in zip(kinds.values(), known))
-        if due or not all(known):
-            return self.counted(kinds, epoch, due)
+        counted, and a later one where this is to be checked."""
+        known = [rows for i, kind in kinds.items() if (rows := self.rows[i].get(kind))]
+        if check or len(known) < len(kinds):
+            return self.counted(kinds, check)
         for rows in known:
-            rows[-1][0] += 1  # type: ignore[index]
+            rows[-1][0] += 1
         return UNCOUNTED
-
-    def due(self, kind: Kind, rows: Sequence[Sequence[int]] | None, epoch: int) -> bool:
-        """Whether a later mini-batch is one of the sample."""
-        seen = sum(times for times, _, _ in rows or ())
-        return seen > 0 and (self.epochs[kind] < epoch <= CHECKED_EPOCHS or seen % CHECKED_EVERY == 0)
 
     def paused(self) -> AbstractContextManager[None]:
         """A guard around what multiplies nothing, and would only slow the counter down."""
         return UNCOUNTED if self.counter is None else uncounted()
 
     @contextmanager
-    def counted(self, kinds: Mapping[int, Kind], epoch: int, due: bool) -> Iterator[None]:
+    def counted(self, kinds: Mapping[int, Kind], check: bool) -> Iterator[None]:
         self.noted = {i: [0, 0] for i in kinds}
         with Flops() as self.counter:
             try:
@@ -61,10 +50,9 @@ class Meter:
                 self.counter = None
         for i, kind in kinds.items():
             rows = self.rows[i].setdefault(kind, [])
-            if not rows or (due and rows[-1][1:] != self.noted[i]):
+            if not rows or (check and rows[-1][1:] != self.noted[i]):
                 rows.append([0, *self.noted[i]])
             rows[-1][0] += 1
-            self.epochs[kind] = epoch
 
     def note(self, i: int) -> None:
         """What was done since the last note was for one candidate alone."""
@@ -84,12 +72,6 @@ class Meter:
             {name_of_kind(kind, k): row for kind, rows in of_one.items() for k, row in enumerate(rows)}
             for of_one in self.rows
         ]
-
-    def state(self) -> dict:
-        return {"rows": self.rows, "epochs": self.epochs}
-
-    def restore(self, state: dict) -> None:
-        self.rows, self.epochs = state["rows"], state["epochs"]
 
 
 def name_of_kind(kind: Kind, changes: int = 0) -> str:

@@ -21,12 +21,11 @@ from cl_lightning.randomness import Key, seed_default_generators, seed_of
 CASTS = ("loss", "logits", "shared")  # run under autocast, where it is asked for
 WITHOUT_GRADIENT = ("shared", "after_step")
 HOOKS = ("extend", "shared", "kind", "after_backward", "after_step")  # called only if a learner has its own
-OF_BASE = ("loss", "logits", "masked")  # which every learner has
 
 
 def hooks_of(learner: Learner) -> frozenset[str]:
     """The hooks of a mini-batch that a learner overrides."""
-    names = (*HOOKS, *OF_BASE)
+    names = (*HOOKS, "loss", "logits", "masked")
     return frozenset(name for name in names if getattr(type(learner), name) is not getattr(Learner, name))
 
 
@@ -61,7 +60,7 @@ GIVES: dict[str, tuple[Callable[..., bool], str]] = {
         "return a tensor with one number: return super().loss(c, batch) + penalty",
     ),
     "kind": (
-        lambda value, *_: value is None or isinstance(value, str | int),
+        lambda value, *_: isinstance(value, str | int | None),
         "return a text or a whole number that names the kind of work, or None",
     ),
     "score": (

@@ -78,17 +78,21 @@ def check_kept(learner: Learner, at_start: dict[str, list]) -> None:
             if (name := f"self.{path}.{i}") not in at_start:
                 with forked():
                     at_start.update(made(built.make(**how), name))
-    now = made(learner)
-    changed = {name for name in {*now, *at_start} if now.get(name) != at_start.get(name)}
-    if changed:
-        first = sorted(name for name in changed if name.rpartition(".")[0] not in changed)
+    if changed := different(at_start, made(learner)):
         raise ProtocolError(
-            f"{type(learner).__name__} keeps {named(first)} from one task to the next, and no checkpoint "
+            f"{type(learner).__name__} keeps {changed} from one task to the next, and no checkpoint "
             "brings it back: a restart would go on with what __init__ makes.",
             "Keep tensors and plain values in self.memory, those of a network in register_buffer. Make "
             "modules in __init__, those that grow in a Built(make).\nWhat is for one task alone: set it back "
             "in on_task_end.",
         )
+
+
+def different(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The names of what differs, as a sentence has them; of a part and what it lies in, the latter."""
+    all_names = {name for name in {*now, *before} if now.get(name) != before.get(name)}
+    names = sorted(name for name in all_names if name.rpartition(".")[0] not in all_names)
+    return named(names)
 
 
 def named(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cl_lightning.data.task import Block, Blocks, Split, Task
+from cl_lightning.data.task import Batch, Block, Blocks, Split, Task
 from cl_lightning.engine.costs import Meter
 from cl_lightning.engine.logs import tell
 from cl_lightning.engine.optimizer import Moments, make_optimizer
@@ -22,6 +22,9 @@ from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.randomness import Key
 from cl_lightning.store.records import CandidateRecord
+
+CHECKED_EPOCHS = 3
+CHECKED_EVERY = 499  # mini-batches: a prime number
 
 
 @dataclass
@@ -50,7 +53,7 @@ class PhaseRun:
     carried: Moments = field(default_factory=dict)  # moments of earlier phases
     step: int = 0  # mini-batches trained on
     scored_at: int = -1  # step of the last scoring
-    begun: bool = False  # in this process
+    before: dict[str, Any] = field(default_factory=dict)  # what may not change; empty until it begins
     active: list[int] = field(default_factory=list)  # candidates that have not left
     standings: list[Standing] = field(default_factory=list)
     snapshots: list[dict[int, dict[str, Tensor]]] = field(default_factory=list)  # weights by step, for probes
@@ -94,11 +97,13 @@ class PhaseRun:
     def best_accuracy(self) -> float | None:
         return max((s.accuracy for s in self.standings if s.accuracy is not None), default=None)
 
-    @property
-    def checks(self) -> bool:
-        """Whether operations may change with what nobody says: a learner has hooks of its own, but no
-        ``kind``."""
-        return bool(self.hooks or self.phase.loss) and "kind" not in self.hooks
+    def checks(self, batch: Batch) -> bool:
+        """Whether operations are counted again in a mini-batch, because a learner has hooks of its own and
+        does not say whether they change: where each of the next epochs begins and ends, with what remains,
+        and at times that meet each turn of what takes turns."""
+        silent = bool(self.hooks or self.phase.loss) and "kind" not in self.hooks
+        ends = batch.index_in_epoch in (0, batch.batches_per_epoch - 1) and 0 < batch.epoch <= CHECKED_EPOCHS
+        return silent and (ends or self.step % CHECKED_EVERY == CHECKED_EVERY - 1)
 
     def living(self) -> list[Candidate]:
         return [self.candidates[i] for i in self.active]
@@ -161,7 +166,7 @@ class PhaseRun:
             "standings": [{**vars(standing)} for standing in self.standings],
             "snapshots": self.snapshots,
             "costs": self.costs.to_dict(),
-            "meter": self.meter.state(),
+            "meter": self.meter.rows,
         }
 
     def restore(self, state: dict) -> None:
@@ -169,4 +174,4 @@ class PhaseRun:
         self.standings = [Standing(**standing) for standing in state["standings"]]
         self.snapshots = state["snapshots"]
         self.costs = Costs(**state["costs"])
-        self.meter.restore(state["meter"])
+        self.meter.rows = state["meter"]

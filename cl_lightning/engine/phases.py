@@ -25,7 +25,8 @@ from cl_lightning.engine.kept import give_back, kept_of
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
 from cl_lightning.engine.phase_run import PhaseRun
-from cl_lightning.engine.proposals import check_phase, state_versions
+from cl_lightning.engine.proposals import check_phase
+from cl_lightning.engine.read_only import check_unchanged, read_only
 from cl_lightning.engine.rounds import Rounds
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
 from cl_lightning.engine.settings import Training
@@ -107,14 +108,14 @@ class Phases:
     def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
         """The learner's predictors after ``seen`` tasks; ``task`` is the last of them, without data. They may
         train phases."""
-        moments, before = self.moments, state_versions(learner)
+        moments, before = self.moments, read_only(learner)
         place = Place("predictors", seen)
         once = Once(self.store, self.work.costs, learner, place)
         try:
             found = self.run_phases(learner, "predictors", seen, task, place, once)
         finally:
             self.moments = moments  # what is trained for testing does not change the learner
-        if state_versions(learner) != before:
+        if read_only(learner) != before:
             raise ProtocolError(
                 f"{type(learner).__name__}.predictors changed the learner itself, which goes on learning.",
                 "Change copies: copied = copy.deepcopy(self); train copied.network, and return {'': copied}.",
@@ -305,6 +306,7 @@ class Phases:
             path = self.store.folder / file if checkpoint is not None else None
             with termination.deferred(), training(learner, "training"):
                 trainer.fit(learner, datamodule=self.data, ckpt_path=path, weights_only=True)
+                check_unchanged(learner, run.before)
             self.data.blocks = self.data.trainer = None
             learner.trainer = None
         restore_best(run)
@@ -341,9 +343,8 @@ def in_memory(candidates: int) -> Iterator[None]:
 
 def take_network(loser: Candidate) -> None:
     """Its weights are not kept: after a kill, or on another rank, it would have others."""
-    loser.network.to("meta")  # whoever else holds it computes nothing with it
-    for name in ("network", "parameters"):
-        vars(loser).pop(name, None)
+    vars(loser).pop("network").to("meta")  # whoever else holds it computes nothing with it
+    vars(loser).pop("parameters", None)
 
 
 def group_key(place: Place, numbers: Sequence[int]) -> str:

@@ -184,12 +184,6 @@ def storage_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def state_versions(learner: Learner) -> list[tuple]:
-    """Where all tensors of a learner lie, and how often each was written to."""
-    # Private: torch has no public count of writes.
-    return [(storage_of(tensor), tensor._version) for tensor in state_of(learner)]
-
-
 def state_of(learner: Learner) -> list[torch.Tensor]:
     """All tensors that a learner keeps from task to task."""
     return tensors_in([*learner.parameters(), *learner.buffers(), learner.memory])

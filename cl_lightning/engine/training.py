@@ -20,11 +20,13 @@ from torch.optim import Optimizer
 from cl_lightning.data.task import Batch, Block
 from cl_lightning.engine.hooks import call, compute_shared
 from cl_lightning.engine.phase_run import PhaseRun
+from cl_lightning.engine.read_only import read_only
 from cl_lightning.engine.scoring import score_if_due, set_mode
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.metrics.flops import uncounted
 from cl_lightning.protocol import LearnerError, running
+from cl_lightning.randomness import seed_numpy_and_python, seed_of
 
 
 def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
@@ -32,8 +34,9 @@ def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
     wrapped = learner.optimizers()
     assert isinstance(wrapped, LightningOptimizer)
     with training_time(run):
-        if not run.begun:
-            run.begun = True
+        if not run.before:
+            seed_numpy_and_python(seed_of(*run.key))
+            run.before = read_only(learner)
             set_mode(run, training=True)
             if run.step == 0:
                 score_if_due(learner, run)
@@ -57,15 +60,17 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
     seen = lent = len(batch)
     candidates = [run.candidates[i] for i in living]
     if "extend" in run.hooks:
-        kinds = dict.fromkeys(living, ("extend", batch.x.shape))
-        with run.meter.counting(kinds, batch.epoch, run.checks):
+        with run.meter.counting(dict.fromkeys(living, ("extend", batch.x.shape)), run.checks(batch)):
             batch = call(learner, run, batch.key, "extend", batch)
             run.meter.note_common(living)
         seen = len(batch)
     for p in run.parameters:
         p.grad = None  # not 0: parameters that this batch does not use are neither stepped nor decayed
-    kinds = {i: ("batch", batch.x.shape, *said(learner, run, i, batch)) for i in living}
-    with run.meter.counting(kinds, batch.epoch, run.checks):
+    kinds: dict[int, tuple] = dict.fromkeys(living, ("batch", batch.x.shape))
+    if "kind" in run.hooks:
+        for i, c in zip(living, candidates):
+            kinds[i] += (call(learner, run, batch.key, "kind", c, batch),)
+    with run.meter.counting(kinds, run.checks(batch)):
         if "shared" in run.hooks:
             compute_shared(learner, run, batch, living)
         gradients(learner, run, living, batch)
@@ -87,12 +92,6 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
     run.costs.examples += lent
     run.costs.replayed += seen - lent
     run.costs.candidate_examples += lent * len(living)
-
-
-def said(learner: Learner, run: PhaseRun, i: int, batch: Batch) -> list:
-    """What the learner says of the kind of work that a mini-batch is."""
-    kind = call(learner, run, batch.key, "kind", run.candidates[i], batch) if "kind" in run.hooks else None
-    return [] if kind is None else [kind]
 
 
 def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) -> None:

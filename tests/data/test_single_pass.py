@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserList
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def stream(**options):
 class Notes:
     def __init__(self, **base) -> None:
         super().__init__(**base)
-        self.seen, self.tasks = [], []
+        self.seen, self.tasks = UserList(), UserList()
 
     def loss(self, c, batch):
         self.seen += batch.x.sum((1, 2, 3)).tolist()

@@ -407,6 +407,120 @@ def test_draws_that_are_not_seeded_for_each_hook_are_refused(cls: type, hook: st
         one_task(cls)
 
 
+class DrawsLater(Finetune):
+    def extend(self, batch):
+        if batch.epoch > 0:
+            np.random.rand()  # noqa: NPY002
+        return batch
+
+
+class DrawsInItsNetwork(Finetune):
+    def candidates(self, task):
+        found = super().candidates(task)
+        found[0].network.register_forward_hook(self.draw)
+        return found
+
+    def draw(self, *_):
+        if self.phase_run.step == 3:
+            random.random()
+
+
+class DrawsItsOwn(Finetune):
+    """A generator that a learner keeps, seeded or not, gives what the candidates before left of it."""
+
+    def __init__(self, **base):
+        super().__init__(**base)
+        self.drawn = [np.random.default_rng()]
+
+    def after_step(self, c, batch):
+        self.drawn[0].random()
+
+
+class WritesItsMemory(Finetune):
+    def on_task_start(self, task):
+        self.memory.update(losses=[0.0], mean=torch.zeros(2))
+
+    def after_step(self, c, batch):
+        self.memory["mean"].add_(1)
+        self.memory["losses"][0] += 1
+
+
+class ReplacesItsMemory(WritesItsMemory):
+    """A new tensor may get the place in memory of the one before the last."""
+
+    def after_step(self, c, batch):
+        self.memory["mean"] = self.memory["mean"] + 1
+
+
+class WritesItsBuffer(Finetune):
+    def __init__(self, **base):
+        super().__init__(**base)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def loss(self, c, batch):
+        self.seen += batch.y.bincount(minlength=4)
+        return super().loss(c, batch)
+
+
+class TrainsWhatItLearned(Finetune):
+    def after_step(self, c, batch):
+        with torch.no_grad():
+            self.network.head.bias.lerp_(c.network.head.bias, 0.5)
+
+
+class CountsItsSteps(Finetune):
+    def __init__(self, **base):
+        super().__init__(**base)
+        self.of = {"steps": 0}
+
+    def after_step(self, c, batch):
+        self.of["steps"] += 1
+
+    def on_task_end(self, task):
+        self.of["steps"] = 0
+
+
+@pytest.mark.parametrize(
+    ("cls", "what"),
+    [
+        (DrawsLater, "the global generator of numpy.random"),
+        (DrawsInItsNetwork, "the global generator of random"),
+        (DrawsItsOwn, r"self\.drawn\[0\]"),
+        (WritesItsMemory, r"self\.memory\['losses'\]\[0\], self\.memory\['mean'\]"),
+        (ReplacesItsMemory, r"self\.memory\['mean'\]"),
+        (WritesItsBuffer, r"self\.seen"),
+        (TrainsWhatItLearned, r"self\.network\.head\.bias"),
+        (CountsItsSteps, r"self\.of\['steps'\]"),
+    ],
+)
+def test_what_candidates_have_together_is_as_it_was_when_a_phase_is_trained(cls: type, what: str) -> None:
+    outside = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    with pytest.raises(ProtocolError, match=rf"^{cls.__name__}\.training: {what} changed: .*\n.*buffer"):
+        one_task(cls)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == outside  # noqa: NPY002
+
+
+class Records(Finetune):
+    """What training records is a buffer of the candidate's network; what is made and used within a mini-batch
+    may lie in an attribute."""
+
+    def candidates(self, task):
+        found = super().candidates(task)
+        for c in found:
+            c.network.register_buffer("seen", torch.zeros(4))
+        return found
+
+    def loss(self, c, batch):
+        c.network.seen += batch.y.bincount(minlength=4)
+        self.scratch = self.logits(c, batch).detach()
+        return super().loss(c, batch)
+
+
+def test_what_training_records_is_the_candidates() -> None:
+    learned = learn(make(Records), toys.stream(tasks=1), training(max_epochs=2))
+    assert learned.learner.network.seen.sum() == 2 * 60
+
+
 class DrawsWithASeed(Finetune):
     def on_task_end(self, task):
         np.random.default_rng(self.seed).permutation(5)

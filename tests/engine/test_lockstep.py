@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import UserDict, UserList
 from pathlib import Path
 from unittest.mock import patch
 
@@ -186,7 +187,7 @@ def test_momentum_is_that_of_sgd() -> None:
 class Norms(Finetune):
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
-        self.seen = []
+        self.seen = UserList()
 
     def after_backward(self, c: Candidate, batch) -> None:
         self.seen.append((c.name, sum(p.grad.norm() ** 2 for p in c.network.parameters()) ** 0.5))
@@ -231,10 +232,10 @@ class Extended(Finetune):
 
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
-        self.calls, self.sizes = 0, []
+        self.calls, self.sizes = UserList(), UserList()
 
     def extend(self, batch):
-        self.calls += 1
+        self.calls.append(len(batch))
         return batch.cat(batch.x, batch.y, batch.task + 7)
 
     def loss(self, c: Candidate, batch) -> torch.Tensor:
@@ -245,7 +246,7 @@ class Extended(Finetune):
 def test_a_mini_batch_is_extended_once_for_all_candidates_and_never_in_scoring() -> None:
     learner = finetune(Extended, grid=[{"lr": 0.01}, {"lr": 0.02}])
     one_task(learner, max_epochs=1, patience=100)
-    assert learner.calls == 6
+    assert learner.calls == [10] * 6
     assert learner.sizes == [(20, [0, 7])] * 12
 
 
@@ -254,13 +255,13 @@ class OnFrozenTrunk(Finetune):
 
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
-        self.trunk, self.calls = self.fresh("trunk").trunk.requires_grad_(False), 0
+        self.trunk, self.calls = self.fresh("trunk").trunk.requires_grad_(False), UserList()
 
     def candidates(self, task):
         return [Candidate(nn.Linear(16, 4), point, str(point)) for point in self.grid]
 
     def shared(self, batch, candidates):
-        self.calls += len(batch) > 1  # one example tells what a candidate would need alone
+        self.calls += [len(batch)] * (len(batch) > 1)  # one example tells what a candidate would need alone
         assert not torch.is_grad_enabled()
         return self.trunk(batch.x)
 
@@ -278,7 +279,7 @@ class OnFrozenTrunk(Finetune):
 def test_what_is_shared_is_computed_once_and_its_operations_counted_so() -> None:
     learner = finetune(OnFrozenTrunk, grid=[{"lr": 0.01}, {"lr": 0.02}, {"lr": 0.03}])
     learned = one_task(learner, max_epochs=1)
-    assert learner.calls == 6 + 1  # mini-batches, and one scoring at the end
+    assert len(learner.calls) == 6 + 1  # mini-batches, and one scoring at the end
     trunk, head = 2 * (36 * 16 + 16 * 16), 2 * 16 * 4
     costs = learned.costs()
     examples, val = 60, 40
@@ -328,21 +329,22 @@ def test_bf16_changes_bits_and_blocks_still_do_not() -> None:
 
 
 class Dtypes(Finetune):
+    seen = UserDict()
+
     def logits(self, c, batch):
         logits = super().logits(c, batch)
-        self.seen = logits.dtype
+        self.seen["logits"] = logits.dtype
         return logits
 
     def after_backward(self, c, batch):
         p = next(c.network.parameters())
-        self.product = (p @ p.T).dtype
+        self.seen["product"] = (p @ p.T).dtype
 
 
 def test_only_losses_and_logits_run_under_autocast() -> None:
     learner = finetune(Dtypes)
     one_task(learner, precision="bf16-mixed")
-    assert learner.seen == torch.bfloat16
-    assert learner.product == torch.float32
+    assert learner.seen == {"logits": torch.bfloat16, "product": torch.float32}
 
 
 class Watch(StreamCallback):

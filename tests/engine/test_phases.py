@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
+from collections import UserDict
 from pathlib import Path
 
 import pytest
@@ -230,8 +231,12 @@ def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> N
 class LooksAround(Coreset):
     """Notes what its predictors find: the head, and the mode of the network."""
 
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.found = UserDict()
+
     def predictors(self, seen):
-        self.found = (self.head, self.network.training)
+        self.found.update(head=self.head, training=self.network.training)
         return (yield from super().predictors(seen))
 
 
@@ -242,7 +247,7 @@ def test_predictors_of_a_restored_learner_find_what_those_of_one_that_went_on_do
     restored.load_state_dict(went_on.learner.state_dict())
     restored.train()
     went_on.engine.predictors(restored, 3, s.task_without_data(2))
-    assert restored.found == went_on.learner.found == (s.head, False)
+    assert restored.found == went_on.learner.found == {"head": s.head, "training": False}
 
 
 # ---- long work between phases ------------------------------------------------------------------------------

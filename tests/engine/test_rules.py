@@ -6,6 +6,7 @@ Most networks here have two weights, with a loss whose gradient can be written d
 from __future__ import annotations
 
 import copy
+from collections import UserDict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,10 +58,10 @@ class Scripted(Shrinks):
 
     def __init__(self, *, script: dict[str, Sequence[float]], **base: object) -> None:
         super().__init__(**base)
-        self.script, self.scored, self.adopted = script, {}, []
+        self.script, self.scored, self.adopted = script, UserDict(), []
 
     def learn(self, task):
-        self.scored = {}
+        self.scored = UserDict()
         best = yield Phase(self.candidates(task), score=self.read)
         self.adopted.append(best.candidate.name)
         self.adopt(best.candidate, task)

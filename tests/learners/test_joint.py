@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import UserList
+
 import pytest
 import torch
 
@@ -35,7 +37,7 @@ class Noting(Joint):
 
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
-        self.seen = []
+        self.seen = UserList()
 
     def loss(self, c, batch):
         self.seen += list(zip(batch.task.tolist(), batch.x.flatten(1).sum(1).tolist()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import UserDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -226,7 +227,7 @@ class Notes:
 
     def __init__(self, **base: Any) -> None:
         super().__init__(**base)
-        self.states, self.answers, self.gradients = [], [], {}
+        self.states, self.answers, self.gradients = [], [], UserDict()
 
     def on_task_end(self, task):
         super().on_task_end(task)

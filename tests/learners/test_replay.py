@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import UserList
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def test_a_ring_holds_the_last_of_each_class_of_each_task() -> None:
 class Noting(ER):
     def __init__(self, **base) -> None:
         super().__init__(**base)
-        self.seen = []
+        self.seen = UserList()
 
     def loss(self, c, batch):
         self.seen.append((batch.key[1], batch.task.tolist()))

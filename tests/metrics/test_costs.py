@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn as nn
 
-from cl_lightning.engine.costs import Meter, alone, executed
+from cl_lightning.engine.costs import alone, executed
 from cl_lightning.learners import Finetune
 from cl_lightning.metrics.costs import Costs, held_bytes
 from cl_lightning.metrics.flops import Flops, once_a_shape
@@ -277,15 +277,19 @@ def test_operations_that_change_with_more_than_a_shape_are_counted_as_they_are(
     assert doubled["flops_executed"] == doubled["flops"]
 
 
-def test_of_a_long_epoch_a_sample_is_counted() -> None:
-    meter, layer, x = Meter(1), nn.Linear(4, 2), torch.zeros(3, 4)
-    for step in range(1200):
-        with meter.counting({0: ("batch", (3, 4))}, checks=True):
-            layer(x)
-            if step >= 300:
-                layer(x)
-            meter.note(0)
-    assert meter.counts() == [{"batch 3 x 4": [499, 48, 0], "batch 3 x 4 (2)": [701, 96, 0]}]
+class DoublesLate(Doubles):
+    def once(self, batch):
+        return batch.epoch < 5
+
+
+def test_in_later_epochs_every_499th_mini_batch_is_counted_again() -> None:
+    """Of 600 mini-batches the second half is doubled: it is seen before 102 of them."""
+    s, settings = toys.stream(tasks=1), training(max_epochs=10, batch_size=1)
+    one, doubled = (
+        learn(cls(build=builder(s), head=s.head), s, settings).costs()["step_flops"]
+        for cls in (Finetune, DoublesLate)
+    )
+    assert doubled * 600 == one * (600 + 102)
 
 
 class SaysATensor(Finetune):
