@@ -675,14 +675,16 @@ def test_layers_in_a_plain_list_are_named_unless_they_are_not_to_learn(frozen: b
 
 
 class TrainsOnValidation(Finetune):
-    def __init__(self, *, apart: bool = False, **base: object) -> None:
+    """Trains on ten validation images, and compares on the validation split or ``on`` something else."""
+
+    def __init__(self, *, on: str = "all", **base: object) -> None:
         super().__init__(**base)
-        self.apart = apart
+        self.on = on
 
     def learn(self, task):
-        train, val = task.train, Split(*task.val.gather(torch.arange(10)))
-        rest = Split(*task.val.gather(torch.arange(10, 40))) if self.apart else None
-        best = yield Phase(self.candidates(task), train=Split.union([train, val]), val=rest)
+        ten, others = Split(*task.val.gather(torch.arange(10))), Split(*task.val.gather(torch.arange(10, 40)))
+        val = {"all": None, "others": others, "own": Split(*task.train.gather(torch.arange(10)))}[self.on]
+        best = yield Phase(self.candidates(task), train=Split.union([task.train, ten]), val=val)
         self.adopt(best.candidate, task)
 
 
@@ -690,7 +692,43 @@ def test_validation_images_in_training_data_are_counted_unless_they_are_not_what
     told = r"TrainsOnValidation would train on 10 of the validation images .*\n.*`train`.*`val`"
     with pytest.raises(ProtocolError, match=told):
         learn(make(TrainsOnValidation), toys.stream(tasks=2))
-    learn(make(TrainsOnValidation, apart=True), toys.stream(tasks=2))
+    for on in ("others", "own"):
+        learn(make(TrainsOnValidation, on=on), toys.stream(tasks=2))
+
+
+class InBatches(Finetune):
+    """Takes off the mean of the batch, as batch normalisation in training mode does."""
+
+    def forward(self, x, task):
+        logits = super().forward(x, task)
+        return logits - logits.mean(0)
+
+
+class InBatchesOfATask(InBatches):
+    needs = Needs(task_id_at_test=True)
+
+
+class Draws(Finetune):
+    def forward(self, x, task):
+        return super().forward(x, task) + torch.randn(len(x), 4)
+
+
+@pytest.mark.parametrize("cls", [InBatches, InBatchesOfATask])
+def test_predictions_that_depend_on_the_batch_are_told_once(cls: type[Finetune]) -> None:
+    with pytest.warns(UserWarning, match="other company") as caught:
+        learn(make(cls), toys.stream())
+    (told,) = (str(warning.message) for warning in caught)
+    found = re.match(rf"{cls.__name__} predicts (\d+) of 200 test images otherwise in other company", told)
+    assert found is not None
+    assert int(found[1]) > 100, "each part is of few classes"
+
+
+@pytest.mark.parametrize(
+    "cls", [Finetune, Draws, Independent, type("Untested", (Finetune,), {"predicts": lambda *_: False})]
+)
+def test_predictions_that_do_not_depend_on_the_batch_are_not_told_of(cls, recwarn) -> None:
+    learn(make(cls), toys.stream(tasks=2))
+    assert not [warning for warning in recwarn if "other company" in str(warning.message)]
 
 
 # ---- errors ------------------------------------------------------------------------------------------------

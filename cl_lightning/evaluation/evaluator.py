@@ -22,6 +22,7 @@ KEPT_BYTES = (
     1 << 30
 )  # test images kept in memory between evaluations, and as many mixed; others are made again
 MIXED_BYTES = 1 << 28  # images of several tasks that are mixed at once
+LOOKED_AT = 256  # images that are predicted in two orders
 MASKED = -1e8  # a logit below this takes an output out of the choice
 
 
@@ -62,7 +63,31 @@ class Evaluator:
     def measure(self, predictors: Mapping[str, Learner], learned: int) -> dict[str, list[float | None]]:
         """One row a predictor: the accuracy on every task, None where it cannot predict or was not to be
         tested."""
+        if learned == 1:
+            self.look(next(iter(predictors.values())))
         return {name: self.row(predictor, learned, name=name) for name, predictor in predictors.items()}
+
+    def look(self, predictor: Learner) -> None:
+        """Warn where predictions for some images of the first task depend on what else is in their batch."""
+        tested, test = self.copy_of(predictor), self.test(0)
+        if not self.able(tested, [0]):
+            return
+
+        def numbers(rows: torch.Tensor, seed: int = 0) -> torch.Tensor:
+            x, y, task = test.gather(rows)
+            some = Split(x, y, task)
+            return self.predictions(tested, [0], lambda _: some, ("look", seed))[0].numbers
+
+        together = numbers(torch.arange(min(len(test), LOOKED_AT)))
+        order = together.argsort()  # so that each part is of few classes
+        apart = torch.cat([numbers(part) for part in order.tensor_split(1 + len(order) // 16)])
+        changed = int((apart != together[order]).sum())
+        if changed > len(order) // 50 and together.equal(numbers(torch.arange(len(order)), seed=1)):
+            warnings.warn(
+                f"{type(predictor).__name__} predicts {changed} of {len(order)} test images otherwise in "
+                "other company: is batch normalisation in training mode, or does forward mix the images?",
+                stacklevel=2,
+            )
 
     def probe(self, predictor: Learner, learned: int) -> list[float | None]:
         """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated; on

@@ -53,7 +53,7 @@ from cl_lightning.ranks import Ranks
 from cl_lightning.resume import restore
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import task_key
-from cl_lightning.store.records import Place, ProbesRecord
+from cl_lightning.store.records import Place, TaskRecord
 from tests import toys
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*which is a no-op")  # weights that are loaded there
@@ -155,7 +155,7 @@ def test_a_learner_that_goes_on_lies_on_its_device(name: str, tmp_path: Path) ->
     before, (cls, options) = after_one_task(name), LEARNERS[name]
     store = Store(tmp_path, "meta")
     saved = store.save_tensors(task_key(0), {"learner": before.state_dict(), "moments": {}})
-    store.save(task_key(0), ProbesRecord([]), saved)  # of any kind
+    store.save(task_key(0), TaskRecord(0, [], [], Costs(), [], {}, {}, None, 0), saved)
     learner = cls(build=before.build, head=before.head, grid=before.grid, **options).to(META)
     restore(learner, store, 1)
     found = [*learner.parameters(), *learner.buffers()]
