@@ -49,6 +49,7 @@ VARIANTS = [
     ("learner=mntdp_d", "learner.prior=random", "learner.allow_head_reuse=false"),
     ("learner=new_head", "learner.trunk=finetune"),
     ("learner=new_leg", "learner.trunk=finetune"),
+    ("learner=er", "learner.policy=single_pass", "learner.size=20"),
     ("learner=lwf", "learner.warm_up=2"),
     ("learner=si", "learner.clamp=false", "learner.penalty_in_path=true"),
     ("learner=gem", "learner.total=60", "learner.memory_precision=bf16"),

@@ -30,6 +30,7 @@ class NewLeg(NewHead):
                 "whose tasks have equally many, or learner=new_head."
             )
         self.trunk, _ = self.parts(0, counts[0])
+        self.trunk.requires_grad_(not self.freezes)  # here, too: no checkpoint says what is frozen
 
     def parts(self, task: int, num_outputs: int) -> tuple[nn.Module, nn.Module]:
         leg, *trunk = own_network(self, task, num_outputs).path_modules().values()

@@ -71,6 +71,7 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "hat": (HAT, {}),
     "er": (ER, {"size": 20}),
     "er, with a ring": (ER, {"size": 20, "policy": "ring"}),
+    "er, in a single pass": (ER, {"size": 2, "policy": "single_pass", "per_class": True}),
     "ewc": (EWC, {}),
     "online_ewc": (EWC, {"free_heads": True, "drawn": True, "examples": 20, "merging": "mean"}),
     "si": (SI, {}),

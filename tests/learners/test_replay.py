@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cl_lightning.data.task import Batch, Head, Split, Task
-from cl_lightning.learners import ER
+from cl_lightning.learners import ER, Finetune
 from cl_lightning.learners.parts.memory import reservoir, ring_of_each_class
 from cl_lightning.randomness import rng
 from tests import toys
@@ -156,6 +156,60 @@ def test_three_tasks_are_learned_as_by_hand(policy: str, size: int) -> None:
         memory = kept_by_hand(memory, seen, policy, size)
     assert {example[2] for example in memory} == {0, 1, 2}
     assert by_hand.equal(learner.network, net)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize(("size", "per_class"), [(25, False), (4, True)])
+def test_a_single_pass_is_learned_as_by_hand(size: int, per_class: bool, epochs: int) -> None:
+    """Each example enters the memory after its own step, once; a later epoch finds all of the task there."""
+    s = toys.pairs_of_classes(tasks=3, n_train=64, n_val=0)  # the last mini-batch is short
+    options = {"policy": "single_pass", "size": size, "per_class": per_class}
+    learner = ER(build=builder(s), head=s.head, seed=by_hand.SEED, **options)
+    settings = training(optimizer="sgd", lr=by_hand.RATE, max_epochs=epochs, single_pass=True)
+    learn(learner, s, settings)
+    net = by_hand.fresh(0, (36, 16, 16, 6))
+    memory: list[Example] = []
+    seen = 0
+    for index in range(3):
+        x, y, _ = s.task(index).train.parts
+        draws = torch.rand(64, generator=rng(by_hand.SEED, index, "memory"), dtype=torch.float64).tolist()
+        room = size * 2 * (index + 1) if per_class else size
+        later = torch.randperm(64, generator=rng(by_hand.SEED, f"task{index}", 0, "order", 1))
+        orders = [torch.arange(64), later][:epochs]
+        steps = [(epoch, rows) for epoch, order in enumerate(orders) for rows in order.split(10)]
+        for step, (epoch, rows) in enumerate(steps):
+            examples = [(x[i], y[i], index) for i in rows.tolist()]
+            if memory:
+                generator = rng(by_hand.SEED, f"task{index}", 0, step, "replay")
+                drawn = torch.randint(len(memory), (len(rows),), generator=generator).tolist()
+                examples = examples + [memory[i] for i in drawn]
+            losses = [by_hand.loss(net, a[None], b[None], by_hand.OWN[task]) for a, b, task in examples]
+            by_hand.move(net, by_hand.gradient(torch.stack(losses).mean(), net))
+            for i in rows.tolist() if epoch == 0 else []:
+                seen += 1
+                if len(memory) < room:
+                    memory.append((x[i], y[i], index))
+                elif (slot := int(draws[i] * seen)) < room:
+                    memory[slot] = (x[i], y[i], index)
+    assert torch.allclose(by_hand.row(list(learner.network.parameters())), by_hand.row(net), atol=1e-5)
+    held = torch.stack([example[0] for example in memory])
+    assert torch.equal(learner.memory["x"], held)
+    assert len(held) == (24 if per_class else 25)
+
+
+def test_a_reservoir_of_so_many_a_class_fills_its_new_slots_first() -> None:
+    memory: dict = {}
+    for index, size in enumerate((8, 16)):
+        reservoir(memory, numbered(index, 40), size, torch.Generator().manual_seed(index))
+    assert memory["filled"] == 16
+    assert (memory["task"][8:] == 1).all()
+
+
+@pytest.mark.parametrize("policy", ["reservoir", "ring", "single_pass"])
+def test_without_a_memory_it_is_finetune_to_the_bit(policy: str) -> None:
+    s, settings = toys.stream(), training()
+    none = learn(ER(build=builder(s), head=s.head, policy=policy, size=0), s, settings)
+    assert torch.equal(none.weights, learn(Finetune(build=builder(s), head=s.head), s, settings).weights)
 
 
 def test_replay_forgets_less_than_finetune() -> None:

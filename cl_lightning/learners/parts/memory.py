@@ -35,21 +35,33 @@ def last_of_each_task(
 def reservoir(memory: dict[str, Any], task: Task, size: int, generator: torch.Generator) -> None:
     """A reservoir that holds each example so far with the same probability (Vitter 1985): the n-th enters
     with probability size / n, in a slot drawn."""
-    if not memory:
-        memory.update(
-            {name: part.new_zeros(size, *part.shape[1:]) for name, part in named(task.train).items()}
-        )
-        memory["filled"] = memory["seen"] = 0
-    draws, chosen = torch.rand(len(task.train), generator=generator, dtype=torch.float64).tolist(), {}
-    for row, draw in enumerate(draws):
-        memory["seen"] += 1
-        slot = memory["filled"] if memory["filled"] < size else int(draw * memory["seen"])
-        if slot < size:
-            memory["filled"] = max(memory["filled"], slot + 1)
-            chosen[slot] = row
-    slots, rows = list(chosen), list(chosen.values())
+    make_room(memory, task, size)
+    slots = slots_in_turn(memory, len(task.train), size, generator)
+    chosen = {slot: row for row, slot in enumerate(slots) if slot < size}
     for name, part in named(task.train).items():
-        memory[name][slots] = part[rows]
+        memory[name][list(chosen)] = part[list(chosen.values())]
+    memory["seen"] += len(slots)
+    memory["filled"] = max(memory["filled"], min(size, memory["filled"] + len(slots)))
+
+
+def make_room(memory: dict[str, Any], task: Task, size: int) -> None:
+    """Make a reservoir of ``size`` slots, or of so many more than it has."""
+    for name, part in named(task.train).items():
+        old = memory.get(name, part[:0])
+        if name not in memory or len(old) < size:
+            memory[name] = torch.cat([old, part.new_zeros(size - len(old), *part.shape[1:])])
+    memory.setdefault("filled", 0)
+    memory.setdefault("seen", 0)
+
+
+def slots_in_turn(memory: dict[str, Any], n: int, size: int, generator: torch.Generator) -> list[int]:
+    """The slot of a reservoir that each of the next ``n`` examples enters; ``size``: none."""
+    draws, filled = torch.rand(n, generator=generator, dtype=torch.float64).tolist(), memory["filled"]
+    free = size - filled
+    return [
+        filled + i if i < free else min(int(draw * (memory["seen"] + i + 1)), size)
+        for i, draw in enumerate(draws)
+    ]
 
 
 def ring_of_each_class(memory: dict[str, Any], task: Task, size: int) -> None:
