@@ -132,22 +132,28 @@ def cost_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     """A row a task. ``held`` is everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of
     it, where that differs."""
     costs = results["costs"]
-    held = [sum(cost["held"].values()) for cost in costs]
-    counted = [cost.get("published_memory") for cost in costs]
-    shown = None not in counted and counted != held
-    heads = ["task", "held", *(["Mem"] if shown else []), "flops", "executed", "seconds"]
+    held, counted = held_and_counted(costs)
+    heads = ["task", "held", *(["Mem"] if counted else []), "flops", "executed", "seconds"]
     rows = [
         [
             str(cost["task"]),
             scaled(own, "B"),
-            *([scaled(mem, "B")] if shown else []),
+            *([scaled(mem, "B")] if counted else []),
             scaled(cost["flops"]),
             scaled(cost["flops_executed"]),
             f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
         ]
-        for cost, own, mem in zip(costs, held, counted)
+        for cost, own, mem in zip(costs, held, counted or held)
     ]
     return with_title("Costs, by task", list(map(Column, heads)), rows, width)
+
+
+def held_and_counted(costs: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
+    """Bytes that the learner keeps after each task, and those that Veniat et al. 2021 count of them; empty
+    where they are the same, or are not counted."""
+    held = [sum(cost["held"].values()) for cost in costs]
+    counted: list[Any] = [cost.get("published_memory") for cost in costs]
+    return held, [] if None in counted or counted == held else counted
 
 
 def with_title(
