@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cl_lightning.evaluation.scenario import Scenario, scenario_in
 from cl_lightning.report.layout import Cell, Column, new_console, tables, titled
 
 LOOKS = {"satisfied": "green", "violated": "red", "unknown": "yellow"}  # of verdicts
@@ -26,7 +27,7 @@ def show(
         results["stream"]["name"],
         len(results["stream"]["tasks"]),
         config.get("stream", {}).get("head"),
-        results.get("needs", {}).get("task_id_at_test"),
+        scenario_in(results["stream"]["tasks"], results.get("needs", {})),
         results["seed"],
     )
     console.print(f"\n{line}", style="bold", highlight=False, markup=False, soft_wrap=True)
@@ -40,16 +41,18 @@ def show(
     console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
 
 
-def headline(learner: str, stream: str, tasks: int, head: str | None, told: bool | None, seed: int) -> str:
+def headline(
+    learner: str, stream: str, tasks: int, head: str | None, scenario: Scenario | None, seed: int
+) -> str:
     """What learns what, and under which rules.
 
-    >>> headline("ewc", "permuted", 20, "domain", False, 3)
-    'ewc on permuted: 20 tasks, head mode domain, no task ids at test, seed 3'
+    >>> headline("ewc", "permuted", 20, "domain", Scenario("domain-incremental", "no task ids at test"), 3)
+    'ewc on permuted: 20 tasks, domain-incremental (no task ids at test), head mode domain, seed 3'
     """
     rules = [
         f"{tasks} task{'s' * (tasks != 1)}",
+        *([str(scenario)] if scenario else []),
         *([f"head mode {head}"] if head else []),
-        *([] if told is None else ["task ids given at test" if told else "no task ids at test"]),
         f"seed {seed}",
     ]
     return f"{learner} on {stream}: {', '.join(rules)}"
