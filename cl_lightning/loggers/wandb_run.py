@@ -16,6 +16,7 @@ from cl_lightning.checking import Positive, Text, check_value
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
+from cl_lightning.identity import as_used
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.loggers.csv_file import CSVLogger
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
@@ -212,4 +213,4 @@ def config_of(start: StartRecord, token: str) -> dict[str, Any]:
         "environment": start.environment,
         "command": start.command,
     }
-    return {**start.config, "run": about}
+    return {**as_used(start.config), "run": about}

@@ -257,6 +257,7 @@ def test_a_run_says_what_it_is(read: Read, results: dict, finished: Path) -> Non
     assert (own.run_group, own.job_type) == (kind, "run")
     assert set(own.tags) == {"mntdp_d", "split_mnist", "task-incremental", "multi_train_test", "mine"}
     assert read.config["trainer"]["batch_size"] == 64
+    assert read.config["trainer"]["lr"] == "grid", "0.001, which nobody trained with"
     about = read.config["run"]
     assert about["fingerprint"] == results["fingerprint"]
     assert about["stream_fingerprint"] == results["stream"]["fingerprint"]
