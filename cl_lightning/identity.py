@@ -99,6 +99,14 @@ def effective_settings(cfg: DictConfig) -> dict[str, Any]:
     return settings
 
 
+def as_used(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the word grid in the place of values of the trainer's that a grid has taken over.
+    (A fingerprint is made without: runs that are finished are found again.)"""
+    grid = settings.get("selection", {}).get("grid", {})
+    taken = {key: "grid" for key in settings.get("trainer", {}) if key in grid}
+    return {**settings, "trainer": {**settings["trainer"], **taken}} if taken else dict(settings)
+
+
 def used_data(settings: dict[str, Any]) -> dict[str, dict]:
     """The part of the data's configuration that can change the stream: the sources that it names and what
     stands in for them, without places and remarks."""

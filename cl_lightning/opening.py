@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal, plain
+from cl_lightning.evaluation.scenario import scenario
 from cl_lightning.identity import learner_name
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.wandb_run import options_in
@@ -25,8 +26,9 @@ from cl_lightning.selection.sweep import in_a_sweep, tell_job
 def tell_start(cfg: DictConfig, stream: Stream, learner: Learner, learned: int) -> None:
     """Say what begins, or goes on, before anything is trained."""
     if cfg.progress and not in_a_sweep():  # which has a line a job
-        name, told = cfg.stream.get("name", stream.name), learner.needs.task_id_at_test
-        say(headline(learner_name(cfg), name, len(stream), stream.head.mode, told, cfg.seed))
+        name, head, told = cfg.stream.get("name", stream.name), stream.head, learner.needs.task_id_at_test
+        of_run = scenario(head.mode, head.owned, told) if len(stream) > 1 else None
+        say(headline(learner_name(cfg), name, len(stream), head.mode, of_run, cfg.seed))
         if learned and learned == cfg.from_task:
             taken = f"tasks 0..{learned - 1}" if learned > 1 else "task 0"
             say(f"It takes over {taken} of {cfg.run}.")

@@ -17,7 +17,7 @@ from cl_lightning.engine.kept import give_back
 from cl_lightning.engine.rounds import NEXT, PLAN, missing
 from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.identity import changed, environment, fingerprint, learner_name, relevant, versions
+from cl_lightning.identity import as_used, changed, environment, fingerprint, learner_name, relevant, versions
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
 from cl_lightning.ranks import Ranks
@@ -197,7 +197,7 @@ def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Seq
         command=list(command),
         environment=environment(),
         name=cfg.name,
-        config=relevant(cfg),
+        config=as_used(relevant(cfg)),
         fingerprint=fingerprint(cfg, stream),
         learner=learner_name(cfg),
         seed=cfg.seed,

@@ -19,7 +19,7 @@ from hydra.utils import get_class
 
 from cl_lightning.backbones.base import Backbone
 from cl_lightning.build import backbone_of
-from cl_lightning.cli.help import choices_of, first_comment
+from cl_lightning.cli.help import GROUPS, choices_of, first_comment
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.data.task import Head
 from tests.commands import composed
@@ -75,6 +75,13 @@ def network(name: str, shape: tuple[int, int, int]) -> Backbone:
         return make(input_shape=shape, head=Head("domain", 10, (tuple(range(10)),)))
 
 
+def groups() -> Iterator[Row]:
+    yield "group", "choices"
+    for group in GROUPS:
+        plus = "+" * (group == "experiment")
+        yield f"`{plus}{group}`", ", ".join(map("`{}`".format, choices(group)))
+
+
 def tree() -> str:
     """The package's files, each with the beginning of its docstring."""
     lines, files = ["cl_lightning/"], sorted(PACKAGE.rglob("*.py"), key=order)
@@ -111,6 +118,7 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {  # the page of each part, and
     "networks": ("learners", lambda: table(networks())),
     "streams": ("data", lambda: table(streams())),
     "experiments": ("results/index", lambda: table(experiments())),
+    "choices": ("quickstart", lambda: table(groups())),
     "tree": ("design", tree),
 }
 

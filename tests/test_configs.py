@@ -18,6 +18,7 @@ from cl_lightning.config import compose_config
 from cl_lightning.data.streams.recipes import FIRST_TASKS, PERMUTED_TASKS
 from cl_lightning.data.task import HeadMode
 from cl_lightning.errors import Refusal
+from cl_lightning.evaluation.scenario import scenario
 from cl_lightning.identity import relevant
 from cl_lightning.randomness import seed_of
 from tests.commands import PLAIN, SMALL, configure, run, thinned, with_values
@@ -242,6 +243,7 @@ def first_tasks_of(stream: str, count: int) -> str:
 
 STREAMS = {
     "split": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
+    **{f"split_{word}": ["stream.tasks=2", "stream.n_val=20"] for word in ("task", "domain", "class")},
     "permuted": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "rotated": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "two_tasks": ["stream.n_train=60", "stream.n_val=20"],
@@ -271,6 +273,21 @@ def test_every_stream_can_be_tested_on_a_share_of_its_images(stream: str) -> Non
         every, some = whole.recipe(index).test, half.recipe(index).test
         assert set(some.tolist()) < set(every.tolist())
         assert abs(len(some) - len(every) / 2) <= len(whole.recipe(index).classes) / 2
+
+
+@pytest.mark.parametrize("word", ["task", "domain", "class"])
+def test_the_streams_of_the_fields_words_are_what_they_say_and_have_all_images(word: str) -> None:
+    few = ("data.sources.mnist.train=500", "data.sources.mnist.test=120", "stream.n_val=10")
+    cfg = configure(f"stream=split_{word}", *few)
+    assert cfg.stream.name == f"split_{word}_mnist"
+    s = build_stream(cfg)
+    assert scenario(s.head.mode, s.head.owned, told=False).name == f"{word}-incremental"
+    tasks = [s.recipe(index) for index in range(len(s))]
+    assert [[int(name) for name in task.classes] for task in tasks] == [[2 * i, 2 * i + 1] for i in range(5)]
+    lent = [row for task in tasks for row in (*task.train.tolist(), *task.val.tolist())]
+    assert sorted(lent) == [*range(500)]
+    assert sorted(row for task in tasks for row in task.test.tolist()) == [*range(120)]
+    assert {len(task.val) for task in tasks} == {10}
 
 
 @pytest.mark.parametrize(("stream", "learner"), thinned(STREAMS, ["finetune", "independent"]))

@@ -21,7 +21,7 @@ TENSORBOARD = {"_target_": "pytorch_lightning.loggers.TensorBoardLogger"}
 
 
 class FiveTasks(SimpleNamespace):
-    name, head = "five", SimpleNamespace(mode="single")
+    name, head = "five", SimpleNamespace(mode="single", owned=[(task,) for task in range(5)])
 
     def __len__(self) -> int:
         return 5
@@ -36,12 +36,15 @@ def started(
     return capsys.readouterr().err.splitlines()
 
 
-def test_the_first_line_says_stream_head_mode_and_whether_task_ids_are_given(
+def test_the_first_line_says_stream_scenario_and_head_mode(
     capsys: pytest.CaptureFixture,
 ) -> None:
-    plain = "finetune on split_mnist: 5 tasks, head mode single, no task ids at test, seed 0"
+    of_class = "class-incremental (outputs of all tasks compete, no task ids at test)"
+    plain = f"finetune on split_mnist: 5 tasks, {of_class}, head mode single, seed 0"
     assert started(capsys) == [plain]
-    assert started(capsys, told=True) == [plain.replace("no task ids at test", "task ids given at test")]
+    assert started(capsys, told=True) == [
+        plain.replace(of_class, "task-incremental (task ids given at test)")
+    ]
     assert started(capsys, "trainer.lr=0.1")[0] == plain
     assert started(capsys, "progress=false") == []
 

@@ -55,7 +55,10 @@ def results(tasks: int, **more: Any) -> dict[str, Any]:
         "seed": 3,
         "config": {"stream": {"head": "domain"}},
         "needs": {"task_id_at_test": True},
-        "stream": {"name": "ctrl_short", "tasks": [{}] * tasks},
+        "stream": {
+            "name": "ctrl_short",
+            "tasks": [{"head": {"mode": "domain", "outputs": [0, 1]}}] * tasks,
+        },
         "accuracy_matrix": matrix(tasks),
         "metrics": metrics_of(matrix(tasks)),
         "selected": [phase(task, "lr=0.01,weight_decay=0.0001") for task in range(tasks)],

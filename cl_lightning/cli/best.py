@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from cl_lightning.cli.choice import folder_of
 from cl_lightning.cli.jobs import Job, config_dirs, kept_of
 from cl_lightning.conf_dir import LOOKS
+from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.identity import learner_name
 from cl_lightning.selection.stream_level import Choice
 from cl_lightning.selection.sweep import as_override
@@ -87,7 +88,6 @@ def start_of(job: Job) -> StartRecord:
 def head_of(job: Job, choice: Choice, record: ChosenRecord) -> list[str]:
     """What chose the winner, among what, under which rules and by which program."""
     start = start_of(job)
-    told = "told" if start.needs["task_id_at_test"] else "not told"
     program = f"{start.version['package']} ({start.version['source_hash']})"
     return [
         "# @package _global_",
@@ -95,7 +95,7 @@ def head_of(job: Job, choice: Choice, record: ChosenRecord) -> list[str]:
         "the stream",
         f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; "
         f"{record.scored} of {record.points} points have a score",
-        f"# protocol: head {start.stream.head}; the learner is {told} the task at test",
+        f"# protocol: head {start.stream.head}; {scenario_in(start.stream.tasks, start.needs) or 'one task'}",
         f"# stream {start.stream.fingerprint}",
         f"# program {program}; commit {start.environment.get('commit', 'unknown')}",
         f"# sweep {record.sweep}",

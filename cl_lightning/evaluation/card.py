@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cl_lightning.evaluation.scenario import TASK, scenario
 from cl_lightning.store.records import ChosenRecord, RowRecord, StartRecord, TaskRecord
 
 # Growth of costs that is allowed: they also depend on how full the last mini-batch of an epoch is.
@@ -36,6 +37,7 @@ class Setting:
     """What holds for the whole run, not for one task."""
 
     head: str  # the stream's mode
+    owned: Sequence[Sequence[int]]  # by task: the outputs that are its own
     told_task: bool  # whether the learner is given the task's number at test
     masks: bool  # whether some of its logits were so low that it takes outputs out of the choice by itself
     permuted: bool  # whether the recipe permutes pixels
@@ -64,6 +66,7 @@ def card_of(
     stream, needs = start.stream, start.needs
     setting = Setting(
         head=stream.head,
+        owned=[task["head"]["outputs"] for task in stream.tasks],
         told_task=needs["task_id_at_test"],
         masks=any(row.masks for row in rows),
         permuted=stream.permuted,
@@ -174,17 +177,11 @@ def shared_output_head(setting: Setting) -> Finding:
 
 
 def no_task_label_at_test(setting: Setting) -> Finding:
-    rule = "no task label at test"
-    if setting.told_task:
-        return verdict(rule, False, "it is told the number of the task that images are from")
-    if setting.head in ("multi_test", "multi_train_test"):
-        return verdict(rule, False, f"outputs of other tasks are masked at test (stream.head={setting.head})")
-    return verdict(
-        rule,
-        True,
-        "by construction: it is not told the task, and test images of all tasks are mixed in the "
-        "mini-batches",
-    )
+    rule, of_run = "no task label at test", scenario(setting.head, setting.owned, setting.told_task)
+    if of_run.name == TASK:
+        return verdict(rule, False, f"{of_run}; stream.head={setting.head}")
+    mixed = "test images of all tasks are mixed in the mini-batches"
+    return verdict(rule, True, f"by construction: {of_run}; {mixed}")
 
 
 def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -> Finding:

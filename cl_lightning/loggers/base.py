@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 from cl_lightning.checking import keyword_parameters, made_by, resolve_target
 from cl_lightning.engine.logs import tell
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import effective_settings
+from cl_lightning.identity import as_used, effective_settings
 
 PROVIDED = ("folder", "run", "save_dir")  # by the program
 PASSED_ON = "root_dir"  # by Lightning's logger for TensorBoard to its base, which cannot do without
@@ -43,7 +43,7 @@ class RunLogger(Logger):
 @contextmanager
 def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[list[Logger]]:
     """The loggers of a run, closed at its end."""
-    settings = effective_settings(run)
+    settings = as_used(effective_settings(run))
     loggers: list[Logger] = []
     status: Status = "failed"
     try:

@@ -15,6 +15,8 @@ from yaml import YAMLError
 from cl_lightning.checking import Positive, Text, check_value
 from cl_lightning.conf_dir import conf_dir
 from cl_lightning.errors import Refusal
+from cl_lightning.evaluation.scenario import scenario_in
+from cl_lightning.identity import as_used
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.loggers.csv_file import CSVLogger
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
@@ -190,10 +192,11 @@ def identity_of(projection: Projection, tags: Sequence[str]) -> Identity:
 
 
 def tags_of(start: StartRecord) -> list[str]:
-    """Learner, stream, protocol, paper."""
-    paper = paper_of(start.name)
+    """Learner, stream, scenario, protocol, paper."""
+    paper, of_run = paper_of(start.name), scenario_in(start.stream.tasks, start.needs)
     single_pass = ["single_pass"] * (start.passes is not None)
-    return [start.learner, start.stream.name, start.stream.head, *single_pass, *([paper] if paper else [])]
+    protocol = [*([of_run.name] if of_run else []), start.stream.head, *single_pass]
+    return [start.learner, start.stream.name, *protocol, *([paper] if paper else [])]
 
 
 def config_of(start: StartRecord, token: str) -> dict[str, Any]:
@@ -210,4 +213,4 @@ def config_of(start: StartRecord, token: str) -> dict[str, Any]:
         "environment": start.environment,
         "command": start.command,
     }
-    return {**start.config, "run": about}
+    return {**as_used(start.config), "run": about}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import REMARKS, learner_name, relevant, targets
+from cl_lightning.identity import REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.report.results import results_of
 from cl_lightning.report.tables import module_paths
 from cl_lightning.store.folder import open_store
@@ -193,9 +193,9 @@ def gain(run: Mapping[str, Any]) -> float | None:
 
 
 def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted names of all settings, classes among them."""
+    """Dotted names of all settings, classes among them; where a grid chose a value, it says so."""
     flat: dict[str, Any] = {}
-    for key, value in config.items():
+    for key, value in (config if prefix else as_used(config)).items():
         path = f"{prefix}{key}"
         if path == "data":
             flat |= settings_of_data(value)

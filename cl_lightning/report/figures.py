@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cl_lightning.report.tables import module_paths
+from cl_lightning.report.tables import held_and_counted, module_paths
 from cl_lightning.store.folder import is_writable, locked
 
 if TYPE_CHECKING:
@@ -48,20 +48,27 @@ def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def over_tasks(results: Mapping[str, Any]) -> Figure:
-    """Mean test accuracy on the tasks so far, and memory, after each task (figure 4 of Veniat et al.
-    2021)."""
+    """Mean test accuracy on the tasks so far, and what is held, after each task (figure 4 of Veniat et al.
+    2021, whose count of memory is a line of its own where it differs)."""
     figure, (accuracy, memory) = panels(2)
     learned = range(1, len(results["accuracy_matrix"]))
-    accuracy.plot(list(learned), [mean_so_far(results["accuracy_matrix"], i) for i in learned], marker=".")
-    accuracy.set(ylabel="mean accuracy on tasks so far", ylim=(0, 1))
-    memory.plot(list(learned), [megabytes(cost) for cost in results["costs"]], marker=".")
+    means = [mean_so_far(results["accuracy_matrix"], i) for i in learned]
+    accuracy.plot(list(learned), means, marker=".", clip_on=False)  # points at 0 and 1 are whole
+    accuracy.set(ylabel="mean accuracy\non tasks so far", ylim=(0, 1))
+    held, counted = held_and_counted(results["costs"])
+    for bytes_, style, label in ((held, "-", "all that is held"), (counted, "--", "as Veniat et al. 2021")):
+        if bytes_:
+            memory.plot(
+                list(learned), [each / 1e6 for each in bytes_], style, marker=".", label=label, clip_on=False
+            )
     memory.set(ylabel="memory, MB", xlabel="tasks learned", ylim=(0, None))
+    if counted:
+        memory.legend(loc="lower right")
+    for axes in (accuracy, memory):
+        axes.set_xlim(0.5, len(learned) + 0.5)
+        whole_numbers(axes.xaxis)
     accuracy.set_title(f"{results['learner']} on {results['stream']['name']}")
     return figure
-
-
-def megabytes(cost: dict[str, Any]) -> float:
-    return float("nan") if cost["published_memory"] is None else cost["published_memory"] / 1e6
 
 
 def mean_so_far(matrix: list[list[float | None]], learned: int) -> float:
@@ -105,9 +112,14 @@ def heat(matrix: Sequence[Sequence[float | None]]) -> Figure:
     image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     figure.colorbar(image, label="test accuracy")
     axes.set(xlabel="task", ylabel="tasks learned")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.get_major_locator().set_params(integer=True)
+    whole_numbers(axes.xaxis)
+    whole_numbers(axes.yaxis)
     return figure
+
+
+def whole_numbers(axis: Any) -> None:
+    """Ticks at whole numbers alone, of one task too."""
+    axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
 def panels(rows: int, height: float = 2.4) -> tuple[Figure, Any]:

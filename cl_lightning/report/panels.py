@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cl_lightning.report.figures import panels
+from cl_lightning.report.figures import panels, whole_numbers
 from cl_lightning.report.projection import Point, Projection
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def drawn_panel(panel: Panel, runs: dict[str, list[Point]]) -> Figure:
     axes.set(title=panel.title, xlabel=WORDS[panel.axis], ylabel=keys[0] if len(keys) == 1 else None)
     axes.set_yscale(panel.scale)
     if panel.axis == "learned":
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        whole_numbers(axes.xaxis)
     if axes.lines:
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

@@ -274,7 +274,8 @@ class Results(TypedDict):
     config: Annotated[
         dict[str, Any],
         Field(
-            description="The configuration, resolved, without what cannot change a result (places, loggers)."
+            description="The configuration, resolved, without what cannot change a result (places, "
+            "loggers). The word grid stands where the trainer's value was not used: `selected` has what was."
         ),
     ]
     needs: Annotated[

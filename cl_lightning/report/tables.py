@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cl_lightning.evaluation.scenario import Scenario, scenario_in
 from cl_lightning.report.layout import Cell, Column, new_console, tables, titled
 
 LOOKS = {"satisfied": "green", "violated": "red", "unknown": "yellow"}  # of verdicts
@@ -26,7 +27,7 @@ def show(
         results["stream"]["name"],
         len(results["stream"]["tasks"]),
         config.get("stream", {}).get("head"),
-        results.get("needs", {}).get("task_id_at_test"),
+        scenario_in(results["stream"]["tasks"], results.get("needs", {})),
         results["seed"],
     )
     console.print(f"\n{line}", style="bold", highlight=False, markup=False, soft_wrap=True)
@@ -40,16 +41,18 @@ def show(
     console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
 
 
-def headline(learner: str, stream: str, tasks: int, head: str | None, told: bool | None, seed: int) -> str:
+def headline(
+    learner: str, stream: str, tasks: int, head: str | None, scenario: Scenario | None, seed: int
+) -> str:
     """What learns what, and under which rules.
 
-    >>> headline("ewc", "permuted", 20, "domain", False, 3)
-    'ewc on permuted: 20 tasks, head mode domain, no task ids at test, seed 3'
+    >>> headline("ewc", "permuted", 20, "domain", Scenario("domain-incremental", "no task ids at test"), 3)
+    'ewc on permuted: 20 tasks, domain-incremental (no task ids at test), head mode domain, seed 3'
     """
     rules = [
         f"{tasks} task{'s' * (tasks != 1)}",
+        *([str(scenario)] if scenario else []),
         *([f"head mode {head}"] if head else []),
-        *([] if told is None else ["task ids given at test" if told else "no task ids at test"]),
         f"seed {seed}",
     ]
     return f"{learner} on {stream}: {', '.join(rules)}"
@@ -132,22 +135,28 @@ def cost_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     """A row a task. ``held`` is everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of
     it, where that differs."""
     costs = results["costs"]
-    held = [sum(cost["held"].values()) for cost in costs]
-    counted = [cost.get("published_memory") for cost in costs]
-    shown = None not in counted and counted != held
-    heads = ["task", "held", *(["Mem"] if shown else []), "flops", "executed", "seconds"]
+    held, counted = held_and_counted(costs)
+    heads = ["task", "held", *(["Mem"] if counted else []), "flops", "executed", "seconds"]
     rows = [
         [
             str(cost["task"]),
             scaled(own, "B"),
-            *([scaled(mem, "B")] if shown else []),
+            *([scaled(mem, "B")] if counted else []),
             scaled(cost["flops"]),
             scaled(cost["flops_executed"]),
             f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
         ]
-        for cost, own, mem in zip(costs, held, counted)
+        for cost, own, mem in zip(costs, held, counted or held)
     ]
     return with_title("Costs, by task", list(map(Column, heads)), rows, width)
+
+
+def held_and_counted(costs: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
+    """Bytes that the learner keeps after each task, and those that Veniat et al. 2021 count of them; empty
+    where they are the same, or are not counted."""
+    held = [sum(cost["held"].values()) for cost in costs]
+    counted: list[Any] = [cost.get("published_memory") for cost in costs]
+    return held, [] if None in counted or counted == held else counted
 
 
 def with_title(

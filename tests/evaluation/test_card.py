@@ -29,7 +29,13 @@ RULES = (
     "low memory", "causality", "constant update complexity",
 )  # fmt: skip
 HONEST = Setting(
-    head="single", told_task=False, masks=False, permuted=False, sources=["mnist"] * 3, stand_ins={}
+    head="single",
+    owned=[[0, 1], [2, 3], [4, 5]],
+    told_task=False,
+    masks=False,
+    permuted=False,
+    sources=["mnist"] * 3,
+    stand_ins={},
 )
 
 

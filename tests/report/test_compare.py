@@ -135,6 +135,17 @@ def test_runs_without_validation_data_have_no_validation_column(tmp_path: Path) 
     assert "val" not in table(groups_in([tmp_path]))[0]
 
 
+def test_a_rate_that_a_grid_chose_is_called_so_and_not_by_the_trainers_own(tmp_path: Path) -> None:
+    """Also of runs of older versions, whose results have the trainer's."""
+    result(tmp_path, "finetune", 0, 0.5, "trainer.lr=0.1")
+    result(tmp_path, "finetune", 0, 0.6, "selection=task_level", "trainer.lr=null")
+    configs = [json.loads(path.read_text())["config"] for path in tmp_path.rglob("results.json")]
+    (older,) = [config for config in configs if "lr" in config["selection"]["grid"]]
+    assert (older["trainer"]["lr"], older["selection"]["grid"]["lr"]) == (0.001, [0.01, 0.001])
+    heads, rows = table(groups_in([tmp_path]))
+    assert sorted(row[heads.index("trainer.lr")] for row in rows) == ["0.1", "grid"]
+
+
 def test_what_was_varied_is_a_column_and_chooses_the_published_row(tmp_path: Path) -> None:
     result(tmp_path, "finetune", 0, 0.5, "trainer.max_epochs=1")
     result(tmp_path, "finetune", 0, 0.4, "trainer.max_epochs=5")

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cl_lightning.report.figures import draw, mean_so_far, over_tasks, path_graph
+from cl_lightning.report.figures import draw, heat, mean_so_far, over_tasks, path_graph
 
 RESULTS = {
     "learner": "mntdp_d",
     "stream": {"name": "toy", "tasks": [{"name": "one"}, {"name": "two"}, {"name": "three"}]},
     "accuracy_matrix": [[None, None, None], [0.8, None, None], [0.6, 1.0, None], [0.5, 0.9, 0.7]],
     "costs": [
-        {"published_memory": 4_000_000},
-        {"published_memory": 6_000_000},
-        {"published_memory": 6_000_000},
+        {"held": {"parameters": 4_000_000, "memory.x": 1_000_000}, "published_memory": 4_000_000},
+        {"held": {"parameters": 6_000_000, "memory.x": 2_000_000}, "published_memory": 6_000_000},
+        {"held": {"parameters": 6_000_000, "memory.x": 3_500_000}, "published_memory": 6_000_000},
     ],
     "notes": [{"kind": "module_paths", "path": path} for path in ([0, 1], [0, 2], [0, 2])],
     "schema": 5,
@@ -24,9 +24,60 @@ RESULTS = {
 
 def test_accuracy_is_the_mean_over_the_tasks_so_far() -> None:
     assert [mean_so_far(RESULTS["accuracy_matrix"], i) for i in (1, 2, 3)] == pytest.approx([0.8, 0.8, 0.7])
-    accuracy, memory = over_tasks(RESULTS).axes
+    accuracy, _ = over_tasks(RESULTS).axes
     assert accuracy.lines[0].get_ydata() == pytest.approx([0.8, 0.8, 0.7])
-    assert list(memory.lines[0].get_ydata()) == [4, 6, 6]
+
+
+def drawn(results: dict) -> dict[str, list[float]]:
+    """What the panel of memory shows, by the words of its legend."""
+    memory = over_tasks(results).axes[1]
+    assert all(list(line.get_xdata()) == [1, 2, 3] for line in memory.lines)
+    return {line.get_label(): list(line.get_ydata()) for line in memory.lines}
+
+
+@pytest.mark.parametrize("published", ["none is counted", "the same"])
+def test_memory_is_all_that_is_held_and_where_it_differs_also_as_papers_count(published: str) -> None:
+    held = {"all that is held": [5, 8, 9.5]}
+    assert drawn(RESULTS) == {**held, "as Veniat et al. 2021": [4, 6, 6]}
+    costs = [  # of learners with a memory, no number of any task is counted as papers do
+        {**cost, "published_memory": None if published != "the same" else sum(cost["held"].values())}
+        for cost in RESULTS["costs"]
+    ]
+    assert drawn({**RESULTS, "costs": costs}) == held
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 5, 20, 100])
+def test_ticks_are_at_whole_tasks_and_points_at_the_edges_are_whole(tasks: int) -> None:
+    row = [1.0] * tasks
+    figure = over_tasks(
+        {**RESULTS, "accuracy_matrix": [row] * (tasks + 1), "costs": RESULTS["costs"][:1] * tasks}
+    )
+    for axes in (*figure.axes, heat([row] * (tasks + 1)).axes[0]):
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert ticks
+        assert all(tick == round(tick) for tick in ticks)
+    for axes in figure.axes:
+        assert (axes.get_xlim()[0] < 1, axes.get_xlim()[1] > tasks) == (True, True)
+        assert not any(line.get_clip_on() for line in axes.lines)
+
+
+def test_the_heat_map_has_a_row_a_count_of_tasks_learned_and_a_column_a_task() -> None:
+    """A matrix that is neither square nor symmetric: transposed, mirrored or turned it is another."""
+    matrix = [[0.1, 0.2, 0.3], [0.9, 0.25, 0.35], [0.6, 0.85, None], [0.5, 0.7, 0.95]]
+    axes, bar = heat(matrix).axes
+    (image,) = axes.images
+    values, mask = image.get_array().filled(-1).tolist(), image.get_array().mask
+    assert values == [[-1 if value is None else value for value in row] for row in matrix]
+    assert [tuple(map(int, place)) for place in zip(*mask.nonzero())] == [(2, 2)]
+    assert [*image.get_extent()] == [-0.5, 2.5, 3.5, -0.5]  # the first row on top, task 0 left
+    assert (axes.get_ylim(), axes.get_xlim()) == ((3.5, -0.5), (-0.5, 2.5))
+    assert (axes.get_xlabel(), axes.get_ylabel(), bar.get_ylabel()) == (
+        "task",
+        "tasks learned",
+        "test accuracy",
+    )
+    assert image.get_clim() == (0, 1)
 
 
 def test_a_path_goes_through_the_rows_of_the_tasks_that_brought_its_modules() -> None:

@@ -91,7 +91,7 @@ def test_a_logger_is_told_what_is_trained_and_not_what_stands_for_it(tmp_path: P
     as_they_are = OmegaConf.create({"_target_": "tests.report.test_loggers.Told"})
     with opened_loggers(as_they_are, tmp_path, configure("trainer.lr=0.1")) as (told,):
         pass
-    assert (told.run["trainer"]["lr"], told.run["trainer"]["weight_decay"]) == (0.1, 0.0)
+    assert (told.run["trainer"]["lr"], told.run["trainer"]["weight_decay"]) == (0.1, "grid")
     assert told.run["selection"] == {"grid": {"weight_decay": [0.0, 1e-5, 1e-4]}}
 
 

@@ -49,6 +49,19 @@ def test_of_an_unfinished_run_results_are_what_is_known_and_null(
     )
 
 
+def test_a_value_of_the_trainers_that_was_not_used_is_not_in_the_results(tmp_path: Path) -> None:
+    keys = ("lr", "momentum", "weight_decay")
+    for overrides, told in {
+        ("selection.grid.lr=[0.01,0.02]",): ["grid", 0.0, "grid"],
+        ("trainer.lr=0.03",): [0.03, 0.0, "grid"],
+        ("selection=none",): [0.001, 0.0, 0.0],
+    }.items():
+        results = run(tmp_path, "stream.tasks=1", "trainer.max_epochs=1", *overrides)
+        assert [results["config"]["trainer"][key] for key in keys] == told
+        trained = {key: {s["hparams"].get(key) for s in results["selected"]} for key in keys}
+        assert all((value == "grid") == (trained[key] != {None}) for key, value in zip(keys, told))
+
+
 def test_a_run_that_has_only_begun_has_results(tmp_path: Path) -> None:
     killed("test:1", lambda: run(tmp_path))
     results = results_of(*open_store(next(tmp_path.glob("*/*/*"))))

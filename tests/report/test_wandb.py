@@ -264,8 +264,9 @@ def test_a_run_says_what_it_is(read: Read, results: dict, finished: Path) -> Non
     assert re.fullmatch(f"quickstart-mntdp_d-{results['fingerprint']}-s0-{token}-1-[0-9a-f]{{6}}", own.run_id)
     assert read.config["attempt"] == "1"
     assert (own.run_group, own.job_type) == (kind, "run")
-    assert set(own.tags) == {"mntdp_d", "split_mnist", "multi_train_test", "mine"}
+    assert set(own.tags) == {"mntdp_d", "split_mnist", "task-incremental", "multi_train_test", "mine"}
     assert read.config["trainer"]["batch_size"] == 64
+    assert read.config["trainer"]["lr"] == "grid", "0.001, which nobody trained with"
     about = read.config["run"]
     assert about["fingerprint"] == results["fingerprint"]
     assert about["stream_fingerprint"] == results["stream"]["fingerprint"]
@@ -288,7 +289,9 @@ def test_two_experiments_and_two_people_have_a_run_each_in_one_project(tmp_path:
 def test_an_experiment_of_a_paper_is_tagged_with_it_and_a_single_pass_is_one(finished: Path) -> None:
     _, start = open_store(finished)
     of_gem = replace(start, name="gem_permutations", passes=1)
-    assert tags_of(of_gem) == ["mntdp_d", "split_mnist", "multi_train_test", "single_pass", "gem"]
+    assert tags_of(of_gem) == [
+        "mntdp_d", "split_mnist", "task-incremental", "multi_train_test", "single_pass", "gem"
+    ]  # fmt: skip
     assert tags_of(replace(start, name="ctrl_minus"))[-1] == "mntdp"
 
 

@@ -229,7 +229,7 @@ def test_the_head_of_a_winners_file_says_under_which_rules_it_was_chosen(tmp_pat
     run_of = json.loads((folder / sweep["chosen"][0]["runs"][0] / "results.json").read_text())
     for part in (
         f"score {sweep['chosen'][0]['score']:.6f}; seeds 0; 2 of 2 points have a score",
-        "protocol: head domain; the learner is not told the task at test",
+        "protocol: head domain; domain-incremental (all tasks share the outputs, no task ids at test)",
         f"stream {run_of['stream']['fingerprint']}",
         f"({run_of['version']['source_hash']}); commit {run_of['environment']['commit']}",
         f"sweep {sweep['name']}",
