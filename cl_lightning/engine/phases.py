@@ -108,13 +108,9 @@ class Phases:
     def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
         """The learner's predictors after ``seen`` tasks; ``task`` is the last of them, without data. They may
         train phases."""
-        moments, before = self.moments, read_only(learner)
-        place = Place("predictors", seen)
+        place, before = Place("predictors", seen), read_only(learner)
         once = Once(self.store, self.work.costs, learner, place)
-        try:
-            found = self.run_phases(learner, "predictors", seen, task, place, once)
-        finally:
-            self.moments = moments  # what is trained for testing does not change the learner
+        found = self.run_phases(learner, "predictors", seen, task, place, once)
         if read_only(learner) != before:
             raise ProtocolError(
                 f"{type(learner).__name__}.predictors changed the learner itself, which goes on learning.",
