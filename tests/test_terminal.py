@@ -197,14 +197,22 @@ def test_the_end_of_a_search_over_streams(
         for seed in (0, 1):
             folder = Path(f"outputs/ewc/{number}-s{seed}")
             folder.mkdir(parents=True)
-            (folder / "results.json").write_text(json.dumps(results(3, seed=seed)))
+            metrics = metrics_of(matrix(3))
+            metrics |= {
+                key: metrics[key] + (seed - number) / 8 for key in ("average_accuracy", "backward_transfer")
+            }
+            (folder / "results.json").write_text(json.dumps(results(3, seed=seed, metrics=metrics)))
             overrides = ["stream=permuted", f"seed={seed}", f"learner.strength={strength}"]
             value = 0.5 + 0.25 * number + 0.125 * seed
             jobs.append(Job(2 * number + seed, overrides, None, value, str(folder)))
             scored.append(Scored(("stream=permuted",), seed, number, value))
     console = new_console(width)
     show_choices(jobs, scored, [Choice(("stream=permuted",), (0, 1), 1, 0.8125)], console=console)
-    assert_golden(printed(console), "search", width)
+    text = printed(console)
+    assert "average accuracy 0.8175 ± 0.0884, backward transfer -0.0925 ± 0.0884" in " ".join(text.split()), (
+        "0.88 - 1/8 and 0.88, -0.03 - 1/8 and -0.03, each 1/16 from their mean: sqrt(2 / 16^2 / (2 - 1))"
+    )
+    assert_golden(text, "search", width)
 
 
 @at_both_widths
