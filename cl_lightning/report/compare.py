@@ -351,8 +351,7 @@ def why_nothing_published(group: Group) -> str:
     if set(away) <= set(SPEED):
         return f"images of {', '.join(other_images(group, paper))} are not the original ones in their order"
     told = [f"{key}={settings.get(key)} (here {group.settings.get(key)})" for key in away[:3]]
-    more = f", and {len(away) - 3} more" * (len(away) > 3)
-    return f"{paper['source']} has {', '.join(told)}{more}"
+    return f"{paper['source']} has {', '.join(told)}{', ...' * (len(away) > 3)}"
 
 
 def other_images(group: Group, paper: Mapping[str, Any]) -> list[str]:
