@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -91,17 +92,22 @@ def print_groups(
     """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best
     first."""
     groups = in_order(groups)
-    if by_validation:
-        groups = sorted(groups, key=lambda group: -fmean(group.values.get("validation", [-1.0])))
+    if by_validation:  # learners on different streams are not ranked in one list
+        groups = sorted(groups, key=lambda g: (g.stream, -fmean(g.values.get("validation", [-1.0]))))
     heads, rows = table(groups)
+    of_stream = groupby(zip(groups, rows), key=lambda each: each[0].stream if by_validation else None)
+    lists = [[row for _, row in part] for _, part in of_stream]
     below = [*notes(groups), *more]
     if as_markdown:
-        print(plain("\n\n".join([markdown(heads, rows), *below])))
+        print(plain("
+
+".join([*(markdown(heads, part) for part in lists), *below])))
         return
     console = console or new_console()
     keys = keys_of(groups)
     columns = [Column(head, text=place < keys) for place, head in enumerate(heads)]
-    console.print(*tables(columns, rows, console.width, keys), *map(Text, below), sep="\n")
+    shown = [each for part in lists for each in tables(columns, part, console.width, keys)]
+    console.print(*shown, *map(Text, below), sep="\n")
 
 
 def print_status(folders: Sequence[Path], console: Console | None = None) -> int:

@@ -180,8 +180,7 @@ def no_task_label_at_test(setting: Setting) -> Finding:
     rule, of_run = "no task label at test", scenario(setting.head, setting.owned, setting.told_task)
     if of_run.name == TASK:
         return verdict(rule, False, f"{of_run}; stream.head={setting.head}")
-    mixed = "test images of all tasks are mixed in the mini-batches"
-    return verdict(rule, True, f"by construction: {of_run}; {mixed}")
+    return verdict(rule, True, f"by construction: {of_run}; test images of all tasks are mixed in batches")
 
 
 def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -> Finding:

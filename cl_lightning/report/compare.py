@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
+from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.identity import REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.report.results import results_of
 from cl_lightning.report.tables import module_paths
@@ -77,6 +78,13 @@ class Group:
     )  # with the seeds that it ran, where runs tell it
 
     chosen: tuple[int, ...] = ()  # seeds for which validation data of whole streams chose it
+    scenario: str = ""  # where runs tell it
+
+    @property
+    def stream(self) -> list[tuple[str, str]]:
+        """All settings of stream and data; its name, which changes nothing, is not among them."""
+        own = (key for key in self.settings if key.startswith(("stream.", "data")) and key not in HARMLESS)
+        return [(key, repr(self.settings[key])) for key in sorted(own)]
 
     def label(self, column: str) -> str:
         values = self.values.get(column)
@@ -143,7 +151,9 @@ def group_of(runs: Sequence[dict]) -> Group:
     images = frozenset(pair for run in runs for pair in run.get("stream", {}).get("images", {}).items())
     chosen = tuple(sorted(run["seed"] for run in runs if run.get("chosen")))
     settings = settings_of(one["config"])
-    return Group(one["name"], one["learner"], settings, seeds, values, images, code_of(runs), chosen)
+    told = scenario_in(one.get("stream", {}).get("tasks", []), one.get("needs", {}))
+    more = (images, code_of(runs), chosen, str(told or ""))
+    return Group(one["name"], one["learner"], settings, seeds, values, *more)
 
 
 def code_of(runs: Sequence[dict]) -> dict[Code, tuple[int, ...]]:
@@ -238,9 +248,9 @@ def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing(groups: Sequence[Group]) -> list[str]:
-    """Settings in which groups of one experiment differ: what was varied. A learner's own settings count
-    where they differ within the learner. Different streams are shown by their names alone, and different
-    kinds of data by theirs."""
+    """Settings in which groups of one experiment differ: what was varied; of streams and data also those in
+    which experiments differ. A learner's own settings count where they differ within the learner. Different
+    streams are shown by their names alone, and different kinds of data by theirs."""
     varied = []
     for key in dict.fromkeys(key for group in groups for key in group.settings):
         of_source, of_stream = key.startswith("data."), key.startswith("stream.") and key != "stream.name"
@@ -248,7 +258,8 @@ def differing(groups: Sequence[Group]) -> list[str]:
         alike: dict[tuple, set] = {}
         for group in groups:
             learner = group.learner if key.startswith(LEARNERS_OWN) else None
-            which = (group.experiment, learner, *(group.settings.get(name) for name in same_in_a_row))
+            experiment = None if key.startswith(("stream.", "data")) else group.experiment
+            which = (experiment, learner, *(group.settings.get(name) for name in same_in_a_row))
             if key in group.settings or not of_source:  # another source shows in the stream's name
                 alike.setdefault(which, set()).add(repr(group.settings.get(key)))
         if any(len(values) > 1 for values in alike.values()):
@@ -300,26 +311,47 @@ def head_of(key: str) -> str:
 
 
 def published(group: Group) -> dict[str, float]:
-    """What papers print for this experiment, learner, images and settings: all settings that can matter, not
-    those that somebody thought of. The fingerprint of a run's stream is made of nothing else, but for its
-    seed."""
+    """What papers print for these learner, images and settings, whatever the run is called: all settings that
+    can matter, not those that somebody thought of. The fingerprint of a run's stream is made of nothing else,
+    but for its seed."""
     found: dict[str, float] = {}
-    if group.settings.get("data") != "real":
-        return found
-    for paper in papers():
-        for row in (
-            [] if paper["experiment"] != group.experiment or other_images(group, paper) else paper["rows"]
-        ):
-            if group.learner.startswith(row["learner"]):
-                others = (f"{key}={value}" for key, value in row.items() if key not in COLUMNS)
-                learner, settings = as_published(group.experiment, (*paper["command"], *others))
-                away = departures(group.settings, settings)
-                if learner == group.learner and set(away) <= set(SPEED):
-                    numbers = {key: value for key, value in row.items() if key in COLUMNS}
-                    found |= {
-                        key: value for key, value in numbers.items() if key != "cpu_seconds" or not away
-                    }
+    for paper, row, settings in near(group):
+        away = departures(group.settings, settings)
+        if set(away) <= set(SPEED) and not other_images(group, paper):
+            numbers = {key: value for key, value in row.items() if key in COLUMNS}
+            found |= {key: value for key, value in numbers.items() if key != "cpu_seconds" or not away}
     return found
+
+
+def near(group: Group) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """What papers print of a learner on the stream of its runs, or in the experiment that they are called by:
+    the paper's entry, its row, and all settings of that."""
+    for paper in papers() if group.settings.get("data") == "real" else []:
+        name, command = paper["experiment"], paper["command"]
+        rows = [row for row in paper["rows"] if group.learner.startswith(row["learner"])]
+        if rows and name != group.experiment:
+            away = departures(group.settings, as_published(name, tuple(command))[1])
+            rows = [] if any(key.startswith("stream.") for key in away) else rows
+        for row in rows:
+            others = (f"{key}={value}" for key, value in row.items() if key not in COLUMNS)
+            learner, settings = as_published(name, (*command, *others))
+            if learner == group.learner:
+                yield paper, row, settings
+
+
+def why_nothing_published(group: Group) -> str:
+    """Why no printed number stands beside runs: what keeps the nearest row away."""
+    known, data = list(near(group)), group.settings.get("data")
+    if data != "real":
+        return f"the data are {data}"
+    if not known:
+        return "none are known of this learner on this stream"
+    paper, _, settings = min(known, key=lambda each: len(departures(group.settings, each[2])))
+    away = departures(group.settings, settings)
+    if set(away) <= set(SPEED):
+        return f"images of {', '.join(other_images(group, paper))} are not the original ones in their order"
+    told = [f"{key}={settings.get(key)} (here {group.settings.get(key)})" for key in away[:3]]
+    return f"{paper['source']} has {', '.join(told)}{', ...' * (len(away) > 3)}"
 
 
 def other_images(group: Group, paper: Mapping[str, Any]) -> list[str]:

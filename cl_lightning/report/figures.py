@@ -51,19 +51,16 @@ def over_tasks(results: Mapping[str, Any]) -> Figure:
     """Mean test accuracy on the tasks so far, and what is held, after each task (figure 4 of Veniat et al.
     2021, whose count of memory is a line of its own where it differs)."""
     figure, (accuracy, memory) = panels(2)
-    learned = range(1, len(results["accuracy_matrix"]))
+    learned = list(range(1, len(results["accuracy_matrix"])))
     means = [mean_so_far(results["accuracy_matrix"], i) for i in learned]
-    accuracy.plot(list(learned), means, marker=".", clip_on=False)  # points at 0 and 1 are whole
+    accuracy.plot(learned, means, marker=".", clip_on=False)  # points at 0 and 1 are whole
     accuracy.set(ylabel="mean accuracy\non tasks so far", ylim=(0, 1))
-    held, counted = held_and_counted(results["costs"])
-    for bytes_, style, label in ((held, "-", "all that is held"), (counted, "--", "as Veniat et al. 2021")):
-        if bytes_:
-            memory.plot(
-                list(learned), [each / 1e6 for each in bytes_], style, marker=".", label=label, clip_on=False
-            )
-    memory.set(ylabel="memory, MB", xlabel="tasks learned", ylim=(0, None))
+    held, counted = ([each / 1e6 for each in of_tasks] for of_tasks in held_and_counted(results["costs"]))
+    memory.plot(learned, held, ".-", label="all that is held", clip_on=False)
     if counted:
+        memory.plot(learned, counted, ".--", label="as Veniat et al. 2021", clip_on=False)
         memory.legend(loc="lower right")
+    memory.set(ylabel="memory, MB", xlabel="tasks learned", ylim=(0, None))
     for axes in (accuracy, memory):
         axes.set_xlim(0.5, len(learned) + 0.5)
         whole_numbers(axes.xaxis)

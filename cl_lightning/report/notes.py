@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -13,18 +12,18 @@ from cl_lightning.report.compare import (
     differing,
     heads_of,
     in_a_cell,
-    other_images,
-    papers,
     published,
+    why_nothing_published,
 )
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-    """Lines on images that are not the named ones, and on seeds and code that were not the same."""
+    """Lines on what rows are and lack, and on seeds and code that were not the same."""
     return [
         *chosen(groups),
         *stand_ins(groups),
-        *withheld(groups),
+        *scenarios(groups),
+        *unpublished(groups),
         *different_seeds(groups),
         *different_code(groups),
     ]
@@ -66,18 +65,25 @@ def stand_ins(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def withheld(groups: Sequence[Group]) -> list[str]:
-    """A line for each experiment that has no published numbers beside it because of its images alone."""
-    found: dict[str, set[str]] = {}
+def scenarios(groups: Sequence[Group]) -> list[str]:
+    """What is known of the task at test, and in which rows if it is not the same in all."""
+    found = rows_by(groups, lambda group: group.scenario)
+    return [f"{scenario}{rows and ': '}{rows}." for scenario, rows in found.items()]
+
+
+def unpublished(groups: Sequence[Group]) -> list[str]:
+    """Why no published numbers stand beside which rows."""
+    found = rows_by(groups, lambda group: "" if published(group) else why_nothing_published(group))
+    return [f"No published number stands beside {rows or 'these'}: {why}." for why, rows in found.items()]
+
+
+def rows_by(groups: Sequence[Group], what: Callable[[Group], str]) -> dict[str, str]:
+    """What is said of rows, with their names if it is not said of all; nothing where it is empty."""
+    varied = differing(groups)
+    found: dict[str, list[str]] = {}
     for group in groups:
-        if not published(group) and published(replace(group, images=frozenset())):
-            of_experiment = [paper for paper in papers() if paper["experiment"] == group.experiment]
-            names = {name for paper in of_experiment for name in other_images(group, paper)}
-            found.setdefault(group.experiment, set()).update(names)
-    why = "are not the original ones in their order, so no published numbers stand beside them"
-    return [
-        f"{experiment}: images of {', '.join(sorted(names))} {why}." for experiment, names in found.items()
-    ]
+        found.setdefault(what(group), []).append(row_name(group, varied))
+    return {words: "; ".join(rows) * (len(found) > 1) for words, rows in found.items() if words}
 
 
 def different_seeds(groups: Sequence[Group]) -> list[str]:

@@ -284,10 +284,14 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    head, _, row = shown.stdout.splitlines()
+    head, _, row, *below = shown.stdout.splitlines()
     assert head.startswith("| learner | val | ACC | AIA | BWT | FWT | forgetting from best |")
     assert row.startswith("| finetune | 0.")
     assert row.endswith("| 2 |")
+    assert [line for line in below if line] == [
+        "task-incremental (outputs of other tasks masked in training and at test).",
+        "No published number stands beside these: the data are synthetic.",
+    ]
 
 
 def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> None:
@@ -342,7 +346,6 @@ def test_settings_that_change_no_result_keep_the_published_numbers(change: str) 
         "learner.k=all", "learner.neighbours=1", "learner.searched=10", "selection=none",
         "selection.grid.lr=[0.5]", "backbone.modules=3",
         "stream/show=plain", "stream.show.normalise=false", "stream.test_per_class=5", "stream.held_out=null",
-        "stream=ctrl_minus",
         "stream.tasks=[{source: mnist}, {source: mnist, like: "
         "0}]", "trainer.clip=0.1", "trainer.precision=bf16-mixed",
         "trainer=reduced", "data=synthetic", "data.substitute={svhn: street_chars}",
@@ -448,6 +451,86 @@ def test_runs_on_several_streams_are_told_apart_by_the_streams_names() -> None:
     assert max(len(cell) for row in rows for cell in row) <= 40
 
 
+def validated(mean: float) -> dict:
+    return {"validation_at_end": {"accuracies": [mean], "mean": mean}}
+
+
+def test_a_report_over_several_streams_says_the_stream_and_ranks_none_beside_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Also where the streams are of experiments of different names, and differ in their tasks alone."""
+    for learner, mean, *changes in [
+        ("gem", 0.5),
+        ("ewc", 0.7),
+        ("gem", 0.9, "stream=permuted"),
+        ("finetune", 0.8, "stream=permuted"),
+        ("gem", 0.6, "stream=permuted", "stream.tasks=3"),
+    ]:
+        result(tmp_path, learner, 0, 0.5, *changes, name="-".join(["of", *changes]), **validated(mean))
+    heads, _ = table(groups_in([tmp_path]))
+    assert heads[:4] == ["experiment", "learner", "stream", "tasks"]
+    assert main([str(tmp_path), "--markdown", "--validation"]) == 0
+    lists = [part for part in capsys.readouterr().out.split("\n\n") if part.startswith("|")]
+    rows = [[row.strip("| ").split(" | ") for row in part.splitlines()[2:]] for part in lists]
+    best_first = {tuple(row[2:4]): [(each[1], each[4]) for each in part] for part in rows for row in part}
+    assert len(lists) == 3
+    assert best_first == {
+        ("rotated_mnist", "20"): [("ewc", "0.700"), ("gem", "0.500")],
+        ("permuted_mnist", "20"): [("gem", "0.900"), ("finetune", "0.800")],
+        ("permuted_mnist", "3"): [("gem", "0.600")],
+    }
+    assert main([str(tmp_path), "--validation"]) == 0
+    assert capsys.readouterr().out.count("┡") >= len(lists)
+
+
+def test_a_name_alone_makes_no_other_stream(tmp_path: Path) -> None:
+    result(tmp_path, "gem", 0, 0.5)
+    result(tmp_path, "ewc", 0, 0.5, "stream.name=mine", name="mine")
+    one, other = groups_in([tmp_path])
+    assert one.stream == other.stream
+
+
+def test_rows_of_different_scenarios_are_told_below_the_table(tmp_path: Path) -> None:
+    """One learner is told the task and the others are not: the numbers are not of the same problem."""
+    head = {"mode": "domain", "outputs": [0, 1]}
+    tasks = [{"source": "mnist", "classes": [name], "head": head} for name in ("0", "1")]
+    for learner, told in (("gem", False), ("ewc", False), ("joint", True)):
+        result(tmp_path, learner, 0, 0.5, stream={"tasks": tasks}, needs={"task_id_at_test": told})
+    of_domain, of_task = (
+        "domain-incremental (all tasks share the outputs, no task ids at test)",
+        "task-incremental (task ids given at test)",
+    )
+    assert [line for line in notes(groups_in([tmp_path])) if "incremental" in line] == [
+        f"{of_domain}: gem_rotations ewc; gem_rotations gem.",
+        f"{of_task}: gem_rotations joint.",
+    ]
+    shutil.rmtree(tmp_path / "joint")
+    assert [line for line in notes(groups_in([tmp_path])) if "incremental" in line] == [f"{of_domain}."]
+
+
+def test_only_what_whole_streams_chose_is_marked_and_for_the_seeds_that_they_chose_it_for(
+    tmp_path: Path,
+) -> None:
+    chosen = {"flops": 10**12, "seconds": 3.0}
+    for learner, strength, winners in (("ewc", 1, [0]), ("ewc", 10, [1, 2]), ("gem", 1, [])):
+        for seed in range(3):
+            more = {"chosen": chosen} if seed in winners else {}
+            changes = [f"learner.strength={strength}"] * (learner == "ewc")
+            result(tmp_path, learner, seed, 0.5, *changes, **more)
+    heads, rows = table(groups_in([tmp_path]))
+    marked = {(row[0], row[heads.index("strength")]) for row in rows}
+    assert marked == {("ewc†", "1"), ("ewc†", "10"), ("gem", "None")}
+    (line,) = [line for line in notes(groups_in([tmp_path])) if line.startswith("†")]
+    ends = "gem_rotations ewc strength=1 for seed 0, gem_rotations ewc strength=10 for seed 1, 2."
+    assert line.endswith(f"; {ends}")
+    for seed in range(3):
+        shutil.rmtree(tmp_path / "ewc" / f"learner.strength=1-s{seed}")
+    shutil.rmtree(tmp_path / "ewc" / "learner.strength=10-s0")
+    assert [row[0] for row in table(groups_in([tmp_path]))[1]] == ["ewc†", "gem"]
+    (line,) = [line for line in notes(groups_in([tmp_path])) if line.startswith("†")]
+    assert line.endswith("(selection=stream_level).")  # for all its seeds
+
+
 @pytest.mark.slow
 def test_a_study_is_a_sweep_of_its_own(tmp_path: Path) -> None:
     small = (
@@ -496,7 +579,12 @@ def gem_values(
 def test_numbers_of_one_experiment_stand_beside_no_other() -> None:
     assert gem_values() == {"average_accuracy": 0.86, "backward_transfer": 0.05, "cpu_seconds": 135}
     assert gem_values(experiment="gem_permutations") == {"cpu_seconds": 77}
-    assert gem_values("name=gem_permutations") == {}
+    assert gem_values("name=gem_permutations") == gem_values("name=mine") == gem_values(), (
+        "a name is no setting"
+    )
+    assert ctrl_values("out", "mntdp_d", "data=real", "stream=ctrl_minus") == ctrl_values(
+        "minus", "mntdp_d", "data=real"
+    )
 
 
 def test_in_a_table_each_printed_number_stands_in_the_row_of_its_run(tmp_path: Path) -> None:
@@ -587,7 +675,7 @@ def test_images_of_another_digest_than_the_known_one_have_no_published_numbers_b
     assert published(groups_in([tmp_path])[0]) == {}
     assert main([str(tmp_path), "--markdown"]) == 0
     assert (
-        "gem_rotations: images of mnist are not the original ones in their order, so no published numbers"
+        "No published number stands beside these: images of mnist are not the original ones in their order."
         in capsys.readouterr().out
     )
 
@@ -596,7 +684,31 @@ def test_nothing_is_said_of_images_where_nothing_published_could_stand(tmp_path:
     result(tmp_path, "gem", 0, 0.5, images={"mnist": MNIST})
     result(tmp_path, "gem", 0, 0.5, "data=synthetic", images={"mnist": "0123"})
     result(tmp_path, "agem", 0, 0.5, images={"mnist": "0123"})
-    assert notes(groups_in([tmp_path])) == []
+    assert not any("images" in line for line in notes(groups_in([tmp_path])))
+
+
+@pytest.mark.parametrize(
+    ("learner", "changes", "why"),
+    [
+        ("gem", ("name=mine",), None),
+        ("gem", ("name=mine", "data=synthetic"), "the data are synthetic"),
+        ("gem", ("data.substitute={mnist: usps}",), "the data are real, usps for mnist"),
+        ("agem", (), "none are known of this learner on this stream"),
+        ("gem", ("name=mine", "stream=split"), "none are known of this learner on this stream"),
+        ("gem", ("stream.tasks=3",), "Lopez-Paz and Ranzato 2017, table 3 has stream.tasks=20 (here 3)"),
+        (
+            "gem",
+            ("name=mine", "trainer.lr=0.2", "trainer.max_epochs=2", "trainer.clip=1.0"),
+            "Lopez-Paz and Ranzato 2017, table 3 has trainer.clip=None (here 1.0), trainer.lr=0.1 (here 0.2)",
+        ),
+    ],
+)
+def test_where_nothing_published_stands_beside_a_run_it_is_said_why(
+    learner: str, changes: tuple[str, ...], why: str | None, tmp_path: Path
+) -> None:
+    result(tmp_path, learner, 0, 0.5, *changes, name="mine" if "name=mine" in changes else "gem_rotations")
+    expected = [] if why is None else [f"No published number stands beside these: {why}."]
+    assert [line for line in notes(groups_in([tmp_path])) if "published" in line] == expected
 
 
 def test_other_images_and_classes_under_the_same_names_are_told_as_what_was_varied(tmp_path: Path) -> None:
@@ -624,7 +736,7 @@ def test_runs_of_the_same_code_have_no_note_of_it(tmp_path: Path) -> None:
     result(tmp_path, "gem", 1, 0.5, version={"source_hash": "abc"})
     result(tmp_path, "ewc", 0, 0.5, version={"source_hash": "abc"})
     result(tmp_path, "er", 0, 0.5)  # does not tell
-    assert notes(groups_in([tmp_path])) == []
+    assert NOT_ALL not in notes(groups_in([tmp_path]))
 
 
 def test_runs_of_different_code_in_one_row_are_told_below_the_table(
@@ -644,7 +756,7 @@ def test_rows_of_different_code_are_told_below_the_table_by_what_was_varied(tmp_
     result(tmp_path, "gem", 0, 0.5, "trainer.lr=0.1", version={"source_hash": "abc"})
     result(tmp_path, "gem", 0, 0.5, "trainer.lr=0.2", version={"source_hash": "def"})
     result(tmp_path, "ewc", 0, 0.5, version={"source_hash": "def"})
-    _, *lines = notes(groups_in([tmp_path]))
+    lines = [line for line in notes(groups_in([tmp_path])) if line.startswith((THIS, OTHER))]
     assert lines[0] == f"{THIS}: gem_rotations gem lr=0.1 (seed 0)"
     assert lines[1] == f"{OTHER}: gem_rotations ewc lr=0.01 (seed 0); gem_rotations gem lr=0.2 (seed 0)"
 
@@ -661,11 +773,11 @@ def test_a_class_of_ones_own_is_part_of_its_runs_hash_and_no_different_code_besi
 ) -> None:
     result(tmp_path, "gem", 0, 0.5, version={"source_hash": "abc"})
     result(tmp_path, "gem", 0, 0.5, "learner._target_=mine.GEM", version={"source_hash": "def"})
-    assert notes(groups_in([tmp_path])) == []
+    assert NOT_ALL not in notes(groups_in([tmp_path]))
     result(
         tmp_path, "gem", 1, 0.5, "learner._target_=mine.GEM", version={"source_hash": "123"}
     )  # the class was changed in between
-    assert notes(groups_in([tmp_path]))[0] == NOT_ALL
+    assert NOT_ALL in notes(groups_in([tmp_path]))
 
 
 def test_changed_settings_are_not_those_of_the_paper(tmp_path: Path) -> None:
