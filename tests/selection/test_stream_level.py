@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -410,10 +411,10 @@ def test_the_papers_strengths_of_ewc_are_the_outer_grid_of_its_experiments() -> 
     from cl_lightning.cli.search import points_for
     from cl_lightning.config import compose_config
 
-    for stream in ("minus", "plus", "in", "out", "pl", "long"):
-        points = points_for(
-            compose_config(f"+experiment=ctrl_{stream}", "learner=ewc", "selection=stream_level")
-        )
+    for stream, learner in product(("minus", "plus", "in", "out", "pl", "long"), ("ewc", "online_ewc")):
+        cfg = compose_config(f"+experiment=ctrl_{stream}", f"learner={learner}", "selection=stream_level")
+        points, ewc = points_for(cfg), cfg.learner
+        assert (ewc.fisher, ewc.examples, ewc.drawn, ewc.free_heads) == ("predicted", 1024, True, True)
         assert [point["learner.strength"] for point in points] == [1, 5, 10, 50, 100, 500, 1000, 5000, 10000]
 
 
