@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import torch
 
-from cl_lightning.build import build_learner
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.build import build_learner
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine.hooks import hooks_of

@@ -16,10 +16,10 @@ import torch.nn as nn
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
-from cl_lightning.experiment import run as run_config
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
 from cl_lightning.learners.parts.built import Built
 from cl_lightning.protocol import LearnerError, ProtocolError
+from cl_lightning.runs.run import run as run_config
 from tests import toys
 from tests.commands import SMALL, configure, run
 from tests.toys import builder, learn, training

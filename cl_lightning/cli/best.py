@@ -17,14 +17,14 @@ from omegaconf import OmegaConf
 
 from cl_lightning.cli.choice import folder_of
 from cl_lightning.cli.jobs import Job, config_dirs, kept_of
-from cl_lightning.conf_dir import LOOKS
+from cl_lightning.config.resolvers import LOOKS
 from cl_lightning.evaluation.scenario import scenario_in
-from cl_lightning.identity import learner_name
+from cl_lightning.runs.identity import learner_name
 from cl_lightning.selection.stream_level import Choice
 from cl_lightning.selection.sweep import as_override
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import ChosenRecord, StartRecord
-from cl_lightning.store.whole import write_whole
 
 
 def write_best(

@@ -9,9 +9,9 @@ from typing import Any
 from cl_lightning.data.copies import copies_in
 from cl_lightning.data.task import Task
 from cl_lightning.engine.hooks import given
-from cl_lightning.engine.kept import check_kept
 from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.phases import Phases
+from cl_lightning.engine.restartable import check_kept
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.notes import ModulePaths

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from cl_lightning.config.settings import Training
 from cl_lightning.data.task import Batch, Block, Blocks, Split, Task
 from cl_lightning.engine.costs import Meter
 from cl_lightning.engine.logs import tell
 from cl_lightning.engine.optimizer import Moments, make_optimizer
-from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs

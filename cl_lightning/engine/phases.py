@@ -15,30 +15,30 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from cl_lightning import termination
+from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.costs import alone, executed
 from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.hooks import from_its_start, given, hooks_of
-from cl_lightning.engine.inside import FOLDER, InsideCheckpoints, inside_key
-from cl_lightning.engine.kept import give_back, kept_of
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
+from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, inside_key
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.proposals import check_phase
 from cl_lightning.engine.read_only import check_unchanged, read_only
-from cl_lightning.engine.rounds import Rounds
+from cl_lightning.engine.restartable import give_back, kept_of
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
-from cl_lightning.engine.settings import Training
-from cl_lightning.engine.shares import divided
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Diverged, Refusal, is_of_memory
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase
 from cl_lightning.metrics.costs import Costs
+from cl_lightning.parallel.ranks import Ranks
+from cl_lightning.parallel.rounds import Rounds
+from cl_lightning.parallel.shares import divided
 from cl_lightning.protocol import ProtocolError, copied, running, training
 from cl_lightning.randomness import Key, forked, seeded
-from cl_lightning.ranks import Ranks
 from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.records import (
     CandidateRecord,

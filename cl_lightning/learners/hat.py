@@ -12,7 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 
-from cl_lightning.checking import NotNegative, Positive
+from cl_lightning.config.checking import NotNegative, Positive
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from cl_lightning.checking import keyword_parameters, made_by, resolve_target
+from cl_lightning.config.checking import keyword_parameters, made_by, resolve_target
 from cl_lightning.engine.logs import tell
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import as_used, effective_settings
+from cl_lightning.runs.identity import as_used, effective_settings
 
 PROVIDED = ("folder", "run", "save_dir")  # by the program
 PASSED_ON = "root_dir"  # by Lightning's logger for TensorBoard to its base, which cannot do without

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cl_lightning.report.projection import AXES, Point, Sheet
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.folder import is_writable
-from cl_lightning.store.whole import write_whole
 
 if TYPE_CHECKING:
     import wandb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cl_lightning.conf_dir import LOOKS
+from cl_lightning.config.resolvers import LOOKS
 
 
 def different(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:

@@ -17,8 +17,8 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from cl_lightning.meeting import found
-from cl_lightning.store.whole import write_whole
+from cl_lightning.parallel.rendezvous import found
+from cl_lightning.store.atomic import write_whole
 
 OURS = "hydra_plugins.cl_lightning."
 GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs

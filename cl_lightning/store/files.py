@@ -19,7 +19,7 @@ import torch
 from pydantic import TypeAdapter
 
 from cl_lightning.errors import Refusal
-from cl_lightning.store.whole import is_there, write_whole
+from cl_lightning.store.atomic import is_there, write_whole
 
 T = TypeVar("T")
 

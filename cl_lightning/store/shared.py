@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cl_lightning.ranks import Ranks
+from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.store.files import Saved, Store, adapter
 
 T = TypeVar("T")

@@ -255,7 +255,7 @@ def test_black_images_are_no_evidence() -> None:
 
 @pytest.mark.parametrize("n_train", [100, 1000])
 def test_permuted_digits_do_not_resemble_each_other_and_split_digits_do(n_train: int) -> None:
-    from cl_lightning.build import build_stream
+    from cl_lightning.config.build import build_stream
     from tests.commands import configure
 
     few = (

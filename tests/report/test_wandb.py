@@ -26,7 +26,6 @@ import torch
 import wandb
 from wandb.sdk import wandb_setup
 
-from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
 from cl_lightning.loggers import CSVLogger, wandb_run, wandb_service
@@ -43,6 +42,7 @@ from cl_lightning.report.projection import (
     is_drawn,
     metrics_at,
 )
+from cl_lightning.runs import loop
 from cl_lightning.store.files import checksum
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import RowRecord, TaskRecord

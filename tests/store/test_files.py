@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from cl_lightning.store import files
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.files import Store, write_tensors
-from cl_lightning.store.whole import write_whole
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
 
 def conf_dir() -> str:
     """The shipped configuration: beside the package in a checkout, inside it in a wheel."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for place in (package / "conf", package.parent / "conf"):
         if (place / "config.yaml").is_file():
             return str(place)

@@ -15,30 +15,30 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
 from cl_lightning import termination
-from cl_lightning.at_end import reference, validated
-from cl_lightning.build import build_callbacks, build_learner
+from cl_lightning.config.build import build_callbacks, build_learner
+from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
 from cl_lightning.engine.boundary import check_adopted, task_record, witnessed
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.kept import kept_of, made
 from cl_lightning.engine.logs import tell
 from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.rounds import NEXT, Rounds
-from cl_lightning.engine.settings import Training
+from cl_lightning.engine.restartable import kept_of, made
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import opened_loggers
-from cl_lightning.opening import tell_start
+from cl_lightning.parallel.ranks import Ranks
+from cl_lightning.parallel.rounds import NEXT, Rounds
 from cl_lightning.protocol import Grants
-from cl_lightning.ranks import Ranks
 from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import write_results
 from cl_lightning.report.schema import Results
-from cl_lightning.resume import (
+from cl_lightning.runs.announce import tell_start
+from cl_lightning.runs.final import reference, validated
+from cl_lightning.runs.resume import (
     begin_or_resume,
     check_run,
     restore,

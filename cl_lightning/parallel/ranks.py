@@ -20,7 +20,7 @@ from typing import Any
 
 from cl_lightning import termination
 from cl_lightning.errors import Refusal
-from cl_lightning.meeting import TO_START, found, met
+from cl_lightning.parallel.rendezvous import TO_START, found, met
 
 PIECE = 4 << 20  # bytes of one message: torch's store takes up to 8 MB
 BEAT = 0.5  # seconds between two signs of life

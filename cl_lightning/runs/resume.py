@@ -11,19 +11,28 @@ from typing import Any
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.build import named_callbacks
+from cl_lightning.config.build import named_callbacks
+from cl_lightning.config.settings import Training
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.engine.kept import give_back
-from cl_lightning.engine.rounds import NEXT, PLAN, missing
-from cl_lightning.engine.settings import Training
+from cl_lightning.engine.restartable import give_back
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.identity import as_used, changed, environment, fingerprint, learner_name, relevant, versions
 from cl_lightning.learners.base import Learner
+from cl_lightning.parallel.ranks import Ranks
+from cl_lightning.parallel.rounds import NEXT, PLAN, missing
 from cl_lightning.protocol import Grants
-from cl_lightning.ranks import Ranks
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import Results
+from cl_lightning.runs.identity import (
+    as_used,
+    changed,
+    environment,
+    fingerprint,
+    learner_name,
+    relevant,
+    versions,
+)
 from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_chooses
+from cl_lightning.store.atomic import in_time
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
     branch,
@@ -47,7 +56,6 @@ from cl_lightning.store.records import (
 )
 from cl_lightning.store.shared import SharedStore
 from cl_lightning.store.status import read_status
-from cl_lightning.store.whole import in_time
 
 NO_VALIDATION = (
     "has no validation data.\nSet n_val of the stream or its tasks above 0; with trainer.single_pass, which "

@@ -9,20 +9,20 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from cl_lightning import termination
-from cl_lightning.build import build_stream, check_targets
-from cl_lightning.config import check_config
+from cl_lightning.config.build import build_stream, check_targets
+from cl_lightning.config.compose import check_config
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.engine.rounds import NEXT
 from cl_lightning.errors import InUse, Refusal, RoundOver
-from cl_lightning.identity import changed, run_folder, versions
-from cl_lightning.loop import train
-from cl_lightning.opening import tell_shown
-from cl_lightning.ranks import Ranks, joined
+from cl_lightning.parallel.ranks import Ranks, joined
+from cl_lightning.parallel.rounds import NEXT
 from cl_lightning.report.figures import draw_missing
 from cl_lightning.report.results import finished_results
 from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
-from cl_lightning.resume import (
+from cl_lightning.runs.announce import tell_shown
+from cl_lightning.runs.identity import changed, run_folder, versions
+from cl_lightning.runs.loop import train
+from cl_lightning.runs.resume import (
     NO_VALIDATION,
     afresh_if_mended,
     left_beside,
