@@ -17,7 +17,7 @@ from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.protocol import LearnerError, ProtocolError
 from cl_lightning.runs.run import run as run_config
 from tests import toys
@@ -441,7 +441,7 @@ class GrowsAList(Finetune):
 
 class MakesABuiltLate(Finetune):
     def on_task_end(self, task):
-        self.heads = Built(lambda: nn.Linear(2, 2))
+        self.heads = GrowingList(lambda: nn.Linear(2, 2))
 
 
 class WidensItsHead(Finetune):
@@ -484,7 +484,7 @@ class GrowsDifferently(Finetune):
 
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
-        self.heads = Built(lambda: nn.Dropout(0.5))
+        self.heads = GrowingList(lambda: nn.Dropout(0.5))
 
     def on_task_end(self, task):
         self.heads.add(nn.Dropout(0.5 - 0.1 * task.index))
@@ -534,7 +534,7 @@ class HasAConstant(Finetune):
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
         self.weights_of_classes, self.empty, self.best = torch.ones(10), torch.empty(0), float("nan")
-        self.teacher, self.heads = copy.deepcopy(self.network), Built(lambda: nn.Linear(2, 2))
+        self.teacher, self.heads = copy.deepcopy(self.network), GrowingList(lambda: nn.Linear(2, 2))
         self.aliases, self.count = [self.heads, self], CountsInItsState()
 
 

@@ -26,7 +26,7 @@ from cl_lightning.data.streams.recipes import permuted, split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import HeadMode, Split
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.restartable import check_kept, made
+from cl_lightning.engine.restartable import check_kept, made_by_init
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Candidate, Finetune, Learner, Phase
 from cl_lightning.protocol import Grants
@@ -126,7 +126,7 @@ def learn(
     data = StreamDataModule(s)
     engine = Phases(data, store, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
-    matrix, lent, after, at_start = [evaluator.row(learner, 0)], [], [], made(learner)
+    matrix, lent, after, at_start = [evaluator.row(learner, 0)], [], [], made_by_init(learner)
     for index in range(len(s) if tasks is None else tasks):
         with data.open(index, past=learner.needs.past_data, to=learner) as task:
             lent.append(len(task.past))

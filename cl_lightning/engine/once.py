@@ -39,7 +39,7 @@ class Once:
             check_storable(value, f"the result of self.once({name!r}, ...)")
             return OnceRecord(name, counted.total), {"value": value}
 
-        record = self.store.once(key, OnceRecord, do)
+        record = self.store.get_or_make(key, OnceRecord, do)
         if not done:
             self.costs.count(record.flops, record.flops)
         if record.name != name:

@@ -20,7 +20,7 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.costs import alone, executed
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.hooks import from_its_start, given, hooks_of
+from cl_lightning.engine.hooks import checked_return, from_its_start, hooks_of
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
 from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, inside_key
@@ -142,7 +142,7 @@ class Phases:
         for index in itertools.count():
             with self.between_phases(learner, hook, (place.name, index), once, task):
                 try:
-                    phase = given(learner, hook, phases.send(outcome), kind="yields")
+                    phase = checked_return(learner, hook, phases.send(outcome), kind="yields")
                 except StopIteration as end:
                     return end.value
                 check_phase(learner, phase, task, self.settings, replace(place, phase=index))
@@ -168,7 +168,7 @@ class Phases:
         if kept["moments"]:
             self.moments = {**self.moments, weights_key(winner.network.parameters()): kept["moments"]}
         if self.settings.probe == "winner" and kept["snapshots"]:
-            self.work.probes += self.store.once(
+            self.work.probes += self.store.get_or_make(
                 f"{place.key}-probes",
                 ProbesRecord,
                 lambda: (ProbesRecord(self.look(learner, winner, kept["snapshots"], task, place)), None),
@@ -235,8 +235,8 @@ class Phases:
     def exchanged(self, place: Place, trained: Sequence[tuple[GroupRecord, Any]]) -> list[GroupRecord]:
         """The groups that all ranks have just trained. Rank 0 saves them."""
         plain = [(adapter(GroupRecord).dump_python(group, mode="json"), kept) for group, kept in trained]
-        all_of_them = [each for of_rank in self.ranks.gathered(plain) for each in of_rank]
-        told = self.ranks.first([content for content, _ in all_of_them])
+        all_of_them = [each for of_rank in self.ranks.gather(plain) for each in of_rank]
+        told = self.ranks.broadcast([content for content, _ in all_of_them])
         groups = adapter(list[GroupRecord]).validate_python(told)
         for group, (_, kept) in zip(groups, all_of_them):  # of ranks that do not write there are none
             key = group_key(place, group.numbers)

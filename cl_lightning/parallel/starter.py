@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning import termination
 from cl_lightning.config.compose import check_config
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.parallel.rendezvous import STARTER, found
+from cl_lightning.parallel.rendezvous import STARTER, rank_from_env
 
 TO_SAVE = 40.0  # seconds that ranks have to save what they train, when they are asked to end
 KEPT = "What was trained is kept, and the same command goes on where it was."
@@ -32,7 +32,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     A process that only starts others imports little, so that they begin soon.
     """
     check_config(cfg)  # before torch is imported
-    if cfg.trainer.devices != 1 and found() is None:
+    if cfg.trainer.devices != 1 and rank_from_env() is None:
         from cl_lightning.engine.devices import count_of
 
         if (count := count_of(cfg.trainer.devices, cfg.trainer.accelerator)) > 1:

@@ -111,7 +111,7 @@ def begin_or_resume(
     if ranks.is_writer:
         store, learned = begun(cfg, folder, stream, learner, command, share)
         about = [store.run, learned]
-    run, learned = ranks.first(about)
+    run, learned = ranks.broadcast(about)
     return SharedStore(folder, run, ranks), learned
 
 
@@ -124,7 +124,7 @@ def begun(
     share: str | None,
 ) -> tuple[Store, int]:
     if share not in (None, NEXT):
-        return taken_up(folder)
+        return open_for_share(folder)
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
     if cfg.resume == "retry" and has_diverged(folder):
         store.drop("work")  # what the phase came to would be read back
@@ -155,7 +155,7 @@ def missing_in(folder: Path) -> list[str] | None:
     return None if found is None else missing(found[0])
 
 
-def taken_up(folder: Path) -> tuple[Store, int]:
+def open_for_share(folder: Path) -> tuple[Store, int]:
     """The store of a run of which this job trains one share: it is only read here, and other jobs use it,
     too."""
     found = open_store(folder)
@@ -164,7 +164,7 @@ def taken_up(folder: Path) -> tuple[Store, int]:
     return found[0], learned_tasks(found[0])
 
 
-def left_beside(folder: Path, share: str) -> list[str] | None:
+def wait_for_shares(folder: Path, share: str) -> list[str] | None:
     """As ``missing_in``, for the job of this share. It waits for what other machines wrote: its share, and
     all tasks that are learned before. None where they do not come."""
 

@@ -126,7 +126,7 @@ class Store:
             )
         return load_plain(self.folder / saved.file)
 
-    def once(self, key: str, kind: type[T], make: Callable[[], tuple[T, Any]]) -> T:
+    def get_or_make(self, key: str, kind: type[T], make: Callable[[], tuple[T, Any]]) -> T:
         """The record of some work, read back if it is there with its tensors; else the work is done, and its
         record and tensors saved."""
         if (found := self._checked(key, kind)) is not None:

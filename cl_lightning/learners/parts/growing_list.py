@@ -9,7 +9,7 @@ from typing import Any
 import torch.nn as nn
 
 
-class Built(nn.ModuleList):
+class GrowingList(nn.ModuleList):
     """Modules that remember how each was made, in plain values: an empty list that is loaded from a
     checkpoint makes them again.
 
