@@ -29,7 +29,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import set_mode
 from cl_lightning.engine.training import train_batch
 from cl_lightning.learners import Finetune, Learner
-from cl_lightning.learners.base import FINAL
+from cl_lightning.learners.parts.class_rules import FINAL
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys

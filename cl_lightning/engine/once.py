@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Learner, check_storable, mapped
+from cl_lightning.learners.base import Learner
+from cl_lightning.learners.parts.stored import check_storable, mapped
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Flops
 from cl_lightning.randomness import seeded

@@ -13,8 +13,9 @@ import torch.nn as nn
 from cl_lightning.data.lease import DEPTH, reachable
 from cl_lightning.engine.proposals import storage_of
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Learner, check_storable
+from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.growing_list import GrowingList
+from cl_lightning.learners.parts.stored import check_storable
 from cl_lightning.protocol import ProtocolError
 from cl_lightning.randomness import forked
 

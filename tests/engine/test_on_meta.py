@@ -44,8 +44,8 @@ from cl_lightning.learners import (
     NewLeg,
     Phase,
 )
-from cl_lightning.learners.base import mapped
 from cl_lightning.learners.parts.memory import last_of_each_task, reservoir
+from cl_lightning.learners.parts.stored import mapped
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.protocol import LearnerError, running

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from cl_lightning.cli.command import main
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import mapped
+from cl_lightning.learners.parts.stored import mapped
 from cl_lightning.runs.identity import relevant
 from cl_lightning.runs.run import run as run_config
 from cl_lightning.selection.grid import searched
