@@ -11,16 +11,16 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cl_lightning.build import build_learner, build_stream
-from cl_lightning.cli import starter
 from cl_lightning.cli.sentences import from_hydra, is_list_of_choices
-from cl_lightning.config import compose_config
+from cl_lightning.config.build import build_learner, build_stream
+from cl_lightning.config.compose import compose_config
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import run_folder
 from cl_lightning.metrics.accuracy_matrix import predicted
+from cl_lightning.parallel import starter
 from cl_lightning.report.results import results_of
 from cl_lightning.report.schema import Results
-from cl_lightning.resume import restore
+from cl_lightning.runs.identity import run_folder
+from cl_lightning.runs.resume import restore
 from cl_lightning.store.folder import learned_tasks, open_store
 
 if TYPE_CHECKING:

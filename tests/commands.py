@@ -24,8 +24,8 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cl_lightning.config import compose_config
-from cl_lightning.identity import fingerprint, run_folder
+from cl_lightning.config.compose import compose_config
+from cl_lightning.runs.identity import fingerprint, run_folder
 
 PLAIN = (
     "learner=finetune",
@@ -96,7 +96,7 @@ def returned_and_results(
     outputs: Path, *overrides: str, small: bool = True
 ) -> tuple[float | None, dict[str, Any]]:
     """What a run in this process gives to sweepers, and its results."""
-    from cl_lightning.experiment import run as run_config
+    from cl_lightning.runs.run import run as run_config
 
     cfg = configure(f"outputs={outputs}", *(SMALL if small else ()), *overrides)
     returned = run_config(cfg, list(overrides))
@@ -118,13 +118,13 @@ def made(*overrides: str) -> tuple[Path, dict[str, Any]]:
 
 def folder_of(cfg: DictConfig) -> Path:
     """Where the run of a configuration lies."""
-    from cl_lightning import experiment
+    from cl_lightning.runs import run as experiment
 
     return run_folder(cfg, experiment.build_stream(cfg))
 
 
 def fingerprint_of(*overrides: str) -> str:
-    from cl_lightning.build import build_stream
+    from cl_lightning.config.build import build_stream
 
     cfg = configure(*overrides)
     return fingerprint(cfg, build_stream(cfg))

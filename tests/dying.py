@@ -13,12 +13,13 @@ from unittest.mock import patch
 
 import pytorch_lightning as pl
 
-from cl_lightning import loop
 from cl_lightning.engine import scoring, training
 from cl_lightning.engine.phases import Phases
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.report import results
-from cl_lightning.store import files, whole
+from cl_lightning.runs import loop
+from cl_lightning.store import atomic as whole
+from cl_lightning.store import files
 
 # Where it ends: before (False) or after (True) a call.
 POINTS: dict[str, tuple[Any, str, bool]] = {

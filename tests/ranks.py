@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from cl_lightning.experiment import run as run_config
+from cl_lightning.runs.run import run as run_config
 from tests.commands import SMALL, configure
 
 

@@ -31,9 +31,9 @@ from typing import Any
 
 import torch
 
-from cl_lightning import ranks
 from cl_lightning.cli.command import main as command
-from cl_lightning.experiment import run as run_config
+from cl_lightning.parallel import ranks
+from cl_lightning.runs.run import run as run_config
 from cl_lightning.selection.sweep import read_job
 from tests.commands import SMALL, but_what_may_differ, configure, folder_of, run
 from tests.dying import dying

@@ -18,9 +18,9 @@ import torch
 from hydra.utils import get_class
 
 from cl_lightning.backbones.base import Backbone
-from cl_lightning.build import backbone_of
 from cl_lightning.cli.help import GROUPS, choices_of, first_comment
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.build import backbone_of
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.task import Head
 from tests.commands import composed
 from tests.docs import ROOT

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from cl_lightning.build import stream_of
 from cl_lightning.cli.command import main
 from cl_lightning.cli.sentences import sentence
-from cl_lightning.config import key_paths
+from cl_lightning.config.build import stream_of
+from cl_lightning.config.compose import key_paths
 from cl_lightning.errors import Refusal
 from tests.commands import SMALL, command, configure, process
 

@@ -14,7 +14,7 @@ import pytest
 import torch.nn as nn
 from pydantic import Field
 
-from cl_lightning.checking import (
+from cl_lightning.config.checking import (
     Count,
     FolderName,
     NotNegative,

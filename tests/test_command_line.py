@@ -18,7 +18,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 
 from cl_lightning.cli.help import GROUPS
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.selection.sweep import in_a_sweep
 from tests import docs
 from tests.commands import SMALL, command, process

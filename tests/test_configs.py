@@ -11,16 +11,16 @@ import pytest
 import torch
 import torch.nn as nn
 
-from cl_lightning.build import build_learner, build_stream
 from cl_lightning.cli.help import GROUPS, first_comment
-from cl_lightning.conf_dir import conf_dir
-from cl_lightning.config import compose_config
+from cl_lightning.config.build import build_learner, build_stream
+from cl_lightning.config.compose import compose_config
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.streams.recipes import FIRST_TASKS, PERMUTED_TASKS
 from cl_lightning.data.task import HeadMode
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario
-from cl_lightning.identity import relevant
 from cl_lightning.randomness import seed_of
+from cl_lightning.runs.identity import relevant
 from tests.commands import PLAIN, SMALL, configure, run, thinned, with_values
 
 SAME = [

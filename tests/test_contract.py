@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import torch
 
-from cl_lightning.build import build_learner
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.build import build_learner
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine.hooks import hooks_of
@@ -29,7 +29,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import set_mode
 from cl_lightning.engine.training import train_batch
 from cl_lightning.learners import Finetune, Learner
-from cl_lightning.learners.base import FINAL
+from cl_lightning.learners.parts.class_rules import FINAL
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys

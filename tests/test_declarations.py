@@ -15,12 +15,12 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from cl_lightning.backbones.initialisers import INITIALISERS, Init
-from cl_lightning.checking import as_yaml, check_arguments, fits, keyword_parameters
-from cl_lightning.conf_dir import conf_dir
-from cl_lightning.config import Data, Selection, Settings
+from cl_lightning.config.checking import as_yaml, check_arguments, fits, keyword_parameters
+from cl_lightning.config.compose import Data, Selection, Settings
+from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.settings import Training
 from cl_lightning.data.streams.sequence import TaskSpec
 from cl_lightning.data.streams.show import Show
-from cl_lightning.engine.settings import Training
 from cl_lightning.protocol import Grants
 from tests.commands import configure
 

@@ -18,15 +18,16 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from cl_lightning import meeting, termination
-from cl_lightning import ranks as ranks_module
-from cl_lightning.cli import starter
+from cl_lightning import termination
 from cl_lightning.cli.command import main
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.shares import dealt, divided
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Candidate
+from cl_lightning.parallel import ranks as ranks_module
+from cl_lightning.parallel import rendezvous as meeting
+from cl_lightning.parallel import starter
+from cl_lightning.parallel.shares import dealt, divided
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import InsideRecord
 from cl_lightning.store.status import status_of
@@ -135,7 +136,7 @@ LONG = (*SEQUENCE, "stream.tasks=2", "trainer.batch_size=16", "trainer.max_epoch
 def killed_at_block(victim: int, block: int, number: int):
     """A rank's program, in which one rank is sent a signal at the beginning of a block."""
     from cl_lightning.engine import training
-    from cl_lightning.experiment import run as run_config
+    from cl_lightning.runs.run import run as run_config
 
     def program(cfg):
         def as_rank(rank: int) -> None:
@@ -286,7 +287,7 @@ def test_rank_0_waits_for_those_that_take_longer(tmp_path: Path) -> None:
     cfg = configure(f"outputs={tmp_path}", *SMALL, *SEQUENCE, "stream.tasks=2")
 
     def as_rank(rank: int) -> None:
-        from cl_lightning.experiment import run as run_config
+        from cl_lightning.runs.run import run as run_config
 
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
         if rank == 1:
@@ -473,7 +474,7 @@ def test_the_process_that_starts_ranks_imports_neither_lightning_nor_the_learner
         "import sys\n"
         "from cl_lightning.cli import starter\n"
         "starter.on_several = lambda *_: print(sorted({'torch', 'pytorch_lightning', "
-        "'cl_lightning.learners', 'cl_lightning.experiment'} & set(sys.modules)))\n"
+        "'cl_lightning.learners', 'cl_lightning.runs.run'} & set(sys.modules)))\n"
         "from cl_lightning.cli.command import main\n"
         "main(sys.argv[1:])\n"
     )

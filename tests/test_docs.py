@@ -22,13 +22,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
 import cl_lightning
-from cl_lightning import config
-from cl_lightning.build import build_sources, check_targets
 from cl_lightning.cli.data import COMMANDS, configured
 from cl_lightning.cli.help import LISTINGS, choices_of
 from cl_lightning.cli.report import main as report
 from cl_lightning.cli.search import points_for
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config import compose as config
+from cl_lightning.config.build import build_sources, check_targets
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.learners import Learner
 from cl_lightning.report.schema import schema
 from cl_lightning.selection.sweep import as_override

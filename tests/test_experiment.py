@@ -15,14 +15,15 @@ import pytest
 import torch
 from PIL import Image
 
-from cl_lightning import experiment, loop
-from cl_lightning.build import build_stream
 from cl_lightning.callbacks import StreamCallback
+from cl_lightning.config.build import build_stream
 from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Independent, Phase
 from cl_lightning.report.schema import schema
+from cl_lightning.runs import loop
+from cl_lightning.runs import run as experiment
 from cl_lightning.store.files import Store
 from tests import toys
 from tests.commands import (
@@ -281,7 +282,7 @@ def test_the_same_command_again_finds_the_finished_run(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
 ) -> None:
     first = finished(tmp_path)
-    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("trained again"))
     assert run(tmp_path) == first
     assert "average accuracy" in capsys.readouterr().out
 
@@ -315,7 +316,7 @@ def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
 ) -> None:
     finished(tmp_path)
-    monkeypatch.setattr("cl_lightning.identity.installed", lambda package: "1.0")
+    monkeypatch.setattr("cl_lightning.runs.identity.installed", lambda package: "1.0")
     run(tmp_path)
     assert "(now 1.0)" in " ".join(capsys.readouterr().out.split())
 

@@ -16,10 +16,10 @@ import torch.nn as nn
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
-from cl_lightning.experiment import run as run_config
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.protocol import LearnerError, ProtocolError
+from cl_lightning.runs.run import run as run_config
 from tests import toys
 from tests.commands import SMALL, configure, run
 from tests.toys import builder, learn, training
@@ -441,7 +441,7 @@ class GrowsAList(Finetune):
 
 class MakesABuiltLate(Finetune):
     def on_task_end(self, task):
-        self.heads = Built(lambda: nn.Linear(2, 2))
+        self.heads = GrowingList(lambda: nn.Linear(2, 2))
 
 
 class WidensItsHead(Finetune):
@@ -484,7 +484,7 @@ class GrowsDifferently(Finetune):
 
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
-        self.heads = Built(lambda: nn.Dropout(0.5))
+        self.heads = GrowingList(lambda: nn.Dropout(0.5))
 
     def on_task_end(self, task):
         self.heads.add(nn.Dropout(0.5 - 0.1 * task.index))
@@ -513,9 +513,7 @@ class GrowsDifferently(Finetune):
     ],
 )
 def test_what_a_restart_would_not_find_is_named_at_the_boundary(cls: type[Finetune], names: str) -> None:
-    told = (
-        rf"{cls.__name__} keeps {re.escape(names)} from .*__init__.*\n.*self\.memory.*Built.*\n.*on_task_end"
-    )
+    told = rf"{cls.__name__} keeps {re.escape(names)} from .*__init__.*\n.*self\.memory.*GrowingList.*\n.*on_task_end"
     with pytest.raises(ProtocolError, match=told):
         learn(make(cls), toys.stream(), fresh=lambda: make(cls))
 
@@ -534,7 +532,7 @@ class HasAConstant(Finetune):
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
         self.weights_of_classes, self.empty, self.best = torch.ones(10), torch.empty(0), float("nan")
-        self.teacher, self.heads = copy.deepcopy(self.network), Built(lambda: nn.Linear(2, 2))
+        self.teacher, self.heads = copy.deepcopy(self.network), GrowingList(lambda: nn.Linear(2, 2))
         self.aliases, self.count = [self.heads, self], CountsInItsState()
 
 

@@ -11,7 +11,7 @@ import pytest
 from joblib import Parallel, delayed
 from omegaconf import OmegaConf
 
-from cl_lightning.identity import source_hash
+from cl_lightning.runs.identity import source_hash
 
 FILES = {
     "mine/__init__.py": "from .inner import Mine\nfrom .inner import *",
@@ -29,7 +29,7 @@ FILES = {
 }
 HASH = """
 from omegaconf import OmegaConf
-from cl_lightning.identity import source_hash
+from cl_lightning.runs.identity import source_hash
 print(source_hash(OmegaConf.create({cfg!r})))
 """
 

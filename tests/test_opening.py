@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from cl_lightning import opening
 from cl_lightning.cli import dashboard
-from cl_lightning.opening import tell_shown, tell_start
+from cl_lightning.runs import announce as opening
+from cl_lightning.runs.announce import tell_shown, tell_start
 from tests.commands import configure
 
 WANDB = {"_target_": "cl_lightning.loggers.open_wandb", "project": "cl_lightning"}

@@ -7,7 +7,7 @@ from statistics import mean, median
 
 import pytest
 
-from cl_lightning.build import build_sources
+from cl_lightning.config.build import build_sources
 from cl_lightning.report.compare import COLUMNS, papers
 from tests.commands import configure, run
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.conf_dir import conf_dir
-from cl_lightning.identity import relevant
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.report.compare import COLUMNS, Group, as_published, papers, published, settings_of
+from cl_lightning.runs.identity import relevant
 from tests.commands import configure
 from tests.test_published_numbers import PRINTED, key_of
 
@@ -276,7 +276,7 @@ def test_a_published_row_stands_beside_the_settings_of_its_paper(
 ) -> None:
     """What a report composes for a row is what is written here; a run with these settings gets its
     numbers."""
-    monkeypatch.setattr("cl_lightning.config.compose_config", quickly)
+    monkeypatch.setattr("cl_lightning.config.compose.compose_config", quickly)
     for _, command, row in (each for each in ROWS if each[0] == experiment):
         own = {key: value for key, value in row.items() if key not in COLUMNS}
         name, composed = as_published(experiment, (*command, *(f"{k}={v}" for k, v in own.items())))

@@ -13,25 +13,31 @@ PACKAGE = Path(cl_lightning.__file__).parent
 # From the bottom to the top; of one line, each knows the others. A file counts as a room where it is named by
 # itself.
 ORDER = [
-    ["errors", "likeness", "termination", "ranks", "meeting", "randomness", "metrics", "conf_dir"],
-    ["checking", "protocol"],
+    [
+        "errors", "config/suggestions", "termination", "parallel/ranks", "parallel/rendezvous", "randomness",
+        "metrics", "config/resolvers",
+    ],
+    ["config/checking", "protocol"],
     ["store"],
     ["data"],
     ["backbones"],
     ["learners"],
-    ["engine/settings"],
-    ["config"],
+    ["config/settings"],
+    ["config/compose"],
     ["selection"],
-    ["engine"],
+    ["parallel/shares", "parallel/rounds", "engine"],
     ["evaluation", "callbacks"],
-    ["identity"],
+    ["runs/identity"],
     ["loggers", "report"],
-    ["build"],
-    ["resume", "at_end", "opening"],
-    ["loop"],
-    ["experiment"],
-    ["cli", "notebook", "__main__", "data/__main__", "report/__main__"],
-]
+    ["config/build"],
+    ["runs/resume", "runs/final", "runs/announce"],
+    ["runs/loop"],
+    ["runs/run"],
+    [
+        "parallel/starter", "parallel/rank", "parallel/slots", "cli", "notebook", "__main__", "data/__main__",
+        "report/__main__",
+    ],
+]  # fmt: skip
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
 

@@ -23,19 +23,20 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import MissingConfigException
 
-from cl_lightning import experiment, resume
 from cl_lightning.cli.command import main
 from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.launching import WatchedLauncher
 from cl_lightning.cli.report import main as report
 from cl_lightning.cli.rounds import InRounds
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import InUse, Refusal
 from cl_lightning.learners.mntdp import MNTDP
-from cl_lightning.resume import missing_in
+from cl_lightning.runs import resume
+from cl_lightning.runs import run as experiment
+from cl_lightning.runs.resume import missing_in
 from cl_lightning.selection import sweep
-from cl_lightning.store import whole
+from cl_lightning.store import atomic as whole
 from cl_lightning.store.files import Store
 from tests.commands import SMALL, but_what_may_differ, configure, process, run
 from tests.dying import dying, forked, in_a_child

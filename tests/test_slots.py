@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from cl_lightning.cli import slots
 from cl_lightning.errors import Refusal
+from cl_lightning.parallel import slots
 from tests.commands import SMALL, command
 from tests.soak import at_work
 

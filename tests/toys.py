@@ -18,15 +18,15 @@ import torch.nn as nn
 import yaml
 
 from cl_lightning.backbones import MLP
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import permuted, split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import HeadMode, Split
-from cl_lightning.engine.kept import check_kept, made
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.settings import Training
+from cl_lightning.engine.restartable import check_kept, made_by_init
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Candidate, Finetune, Learner, Phase
 from cl_lightning.protocol import Grants
@@ -126,7 +126,7 @@ def learn(
     data = StreamDataModule(s)
     engine = Phases(data, store, settings, callbacks=callbacks)
     evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
-    matrix, lent, after, at_start = [evaluator.row(learner, 0)], [], [], made(learner)
+    matrix, lent, after, at_start = [evaluator.row(learner, 0)], [], [], made_by_init(learner)
     for index in range(len(s) if tasks is None else tasks):
         with data.open(index, past=learner.needs.past_data, to=learner) as task:
             lent.append(len(task.past))

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from cl_lightning.backbones.base import Backbone, Layers, divided, output_layer
 from cl_lightning.backbones.initialisers import tenth_unbiased
-from cl_lightning.checking import Count, Positive, Rate
+from cl_lightning.config.checking import Count, Positive, Rate
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 

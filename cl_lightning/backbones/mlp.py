@@ -11,7 +11,7 @@ import torch.nn as nn
 
 from cl_lightning.backbones.base import Backbone, Layers, TaskInputs, divided, output_layer
 from cl_lightning.backbones.initialisers import INITIALISERS, Init
-from cl_lightning.checking import Count, Rate
+from cl_lightning.config.checking import Count, Rate
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 

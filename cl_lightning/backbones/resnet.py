@@ -11,7 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from cl_lightning.backbones.base import Backbone, Layers, divided, output_layer
-from cl_lightning.checking import Count
+from cl_lightning.config.checking import Count
 from cl_lightning.data.task import Head
 
 STRIDES = (1, 1, 2, 1, 2, 1, 2, 1)  # of the eight blocks

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 
+from cl_lightning.config.suggestions import nearest
 from cl_lightning.errors import Refusal
-from cl_lightning.likeness import nearest
 from cl_lightning.protocol import running
 
 if TYPE_CHECKING:

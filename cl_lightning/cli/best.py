@@ -17,14 +17,14 @@ from omegaconf import OmegaConf
 
 from cl_lightning.cli.choice import folder_of
 from cl_lightning.cli.jobs import Job, config_dirs, kept_of
-from cl_lightning.conf_dir import LOOKS
+from cl_lightning.config.resolvers import WITHOUT_RESULT
 from cl_lightning.evaluation.scenario import scenario_in
-from cl_lightning.identity import learner_name
+from cl_lightning.runs.identity import learner_name
 from cl_lightning.selection.stream_level import Choice
 from cl_lightning.selection.sweep import as_override
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import ChosenRecord, StartRecord
-from cl_lightning.store.whole import write_whole
 
 
 def write_best(
@@ -55,7 +55,7 @@ def body_of(loader: Any, overrides: Sequence[Override], over_seeds: bool) -> dic
     added: list[dict[str, Any]] = []
     overriding: list[dict[str, Any]] = []
     values = OmegaConf.create({})
-    left_out = (*LOOKS, "hydra", "chosen", *["seed"] * over_seeds)
+    left_out = (*WITHOUT_RESULT, "hydra", "chosen", *["seed"] * over_seeds)
     for override in overrides:
         key, value = override.key_or_group, override.value()
         if override.is_delete():

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from cl_lightning import __version__, termination
 from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, user_folders
 from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal, UnknownKey, plain
 from cl_lightning.report.layout import new_console
 from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
@@ -34,7 +34,7 @@ def run_config(cfg: DictConfig) -> float | None:
     """A job of Hydra's."""
     try:
         from cl_lightning.cli.jobs import own_command
-        from cl_lightning.cli.starter import run
+        from cl_lightning.parallel.starter import run
 
         value = run(cfg, own_command())
         tell_end(value)

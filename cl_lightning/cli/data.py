@@ -13,9 +13,9 @@ from omegaconf import DictConfig
 
 from cl_lightning.cli.parser import Parser
 from cl_lightning.cli.sentences import sentence
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.suggestions import nearest
 from cl_lightning.errors import Refusal
-from cl_lightning.likeness import nearest
 
 DESCRIPTION = """The data sets of this program.
 
@@ -55,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def configured(overrides: list[str]) -> DictConfig:
     """The configuration that a run with these arguments has, all its sources checked."""
-    from cl_lightning import build
     from cl_lightning.cli.sentences import from_hydra, refuse_lists
-    from cl_lightning.config import check_config, compose_config
+    from cl_lightning.config import build
+    from cl_lightning.config.compose import check_config, compose_config
 
     try:
         refuse_lists(overrides)
@@ -71,7 +71,7 @@ def configured(overrides: list[str]) -> DictConfig:
 
 
 def source_of(cfg: DictConfig, name: str) -> Any:
-    from cl_lightning import build
+    from cl_lightning.config import build
 
     if name not in cfg.data.sources:
         raise Refusal(
@@ -206,7 +206,7 @@ def check(names: list[str], overrides: list[str], out: Path | None) -> int:
 
 def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
     """The stream of a run with these arguments; a small network is trained to say how alike its tasks are."""
-    from cl_lightning.build import build_stream
+    from cl_lightning.config.build import build_stream
     from cl_lightning.data.streams.resemblance import SURE, resemblance
     from cl_lightning.report.layout import Column, new_console, tables
 

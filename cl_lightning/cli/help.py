@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill as wrap
 
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
 
 GROUPS = (

@@ -10,9 +10,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.help import GROUPS, LISTINGS, choices_of, default_choices, folders_of
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.suggestions import LIKE, likeness
 from cl_lightning.errors import Refusal
-from cl_lightning.likeness import LIKE, likeness
 
 EVERYWHERE = ("none", "default")  # choices that say nothing of their group
 OPTIONS = ("--multirun", "--config-dir", "--cfg", "--help", "--hydra-help", "--version")
@@ -66,7 +66,7 @@ def guesses(argument: str, others: Sequence[str], settings: Mapping[str, Any]) -
 def try_out(answer: Sequence[str], base: Sequence[str]) -> None:
     """Raise what a run with these arguments is refused for, as far as that is known without Lightning."""
     from cl_lightning.cli.sentences import refuse_lists
-    from cl_lightning.config import check_config, compose_config  # late: --help reads files alone
+    from cl_lightning.config.compose import check_config, compose_config  # late: --help reads files alone
 
     if answer[0].startswith("--") or answer[0] in LISTINGS:
         return
@@ -74,7 +74,7 @@ def try_out(answer: Sequence[str], base: Sequence[str]) -> None:
     cfg = compose_config(*base, *map(first_of_a_sweep, answer))
     check_config(cfg)
     if any(part.startswith("stream") for part in answer):
-        from cl_lightning.build import stream_of
+        from cl_lightning.config.build import stream_of
 
         stream_of(cfg)
 
@@ -136,7 +136,7 @@ def as_source(value: str, settings: Mapping[str, Any]) -> Iterator[Guess]:
 
 def as_key(key: str, value: str, settings: Mapping[str, Any], mark: str) -> Iterator[Guess]:
     """``lr=0.1``, ``trainer.max_epoch=3``, ``selection.grid.stregth=[1]``."""
-    from cl_lightning.config import key_paths  # late: --help reads files alone
+    from cl_lightning.config.compose import key_paths  # late: --help reads files alone
 
     known = [path for path in key_paths(settings) if "." in key or not path.startswith("data.")]
     listed = value.startswith("[")
@@ -163,7 +163,7 @@ def as_key_of_another_choice(
     is another. The shortest name first."""
     import yaml
 
-    from cl_lightning.config import key_paths  # late, as above
+    from cl_lightning.config.compose import key_paths  # late, as above
 
     given = {other.lstrip("+").partition("=")[0] for other in others}
     for group in (group for group in ("learner", "stream", "backbone", "logger") if group not in given):
@@ -179,7 +179,7 @@ def as_key_of_another_choice(
 def composed(others: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """A command without its wrong argument, and all its keys; the shortest command there is, if the rest of
     it is wrong, too."""
-    from cl_lightning.config import compose_config
+    from cl_lightning.config.compose import compose_config
 
     folders = [f"file://{folder.resolve()}" for folder in folders_of(others)[1:]]
     places = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []

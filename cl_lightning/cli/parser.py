@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
+from cl_lightning.config.suggestions import close
 from cl_lightning.errors import Refusal
-from cl_lightning.likeness import close
 
 
 class Parser(argparse.ArgumentParser):

@@ -25,7 +25,7 @@ class InRounds:
     def after(self, jobs: list[Job], late_by: float) -> None:
         """Take in what the jobs of a round came to, and say what the next one has to do. What they wrote may
         show so many seconds later."""
-        from cl_lightning.store.whole import in_time
+        from cl_lightning.store.atomic import in_time
 
         failed = next((job for job in jobs if job.failure), None)
         folder = next((job.folder for job in jobs if job.folder), None)
@@ -44,7 +44,7 @@ class InRounds:
         """What the next round's jobs have to do, none where the run is finished; None where it does not show
         that a job went on."""
         from cl_lightning.report.results import finished_results
-        from cl_lightning.resume import missing_in
+        from cl_lightning.runs.resume import missing_in
 
         if finished_results(folder) is not None:
             return []

@@ -12,9 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.sentences import named_by_hydra
 from cl_lightning.cli.sweeps import held, show_on_wandb, write_sweep
-from cl_lightning.conf_dir import LOOKS, sweep_name
+from cl_lightning.config.resolvers import WITHOUT_RESULT, sweep_name
+from cl_lightning.config.suggestions import close
 from cl_lightning.errors import Refusal
-from cl_lightning.likeness import close
 from cl_lightning.selection.job_names import different, key_of
 from cl_lightning.selection.stream_level import (
     Choice,
@@ -31,7 +31,7 @@ AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells th
     "hydra.mode=MULTIRUN",
     f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
 )
-NO_OTHER_RUN = (*LOOKS, "checkpoints", "hydra")  # keys with which a run is the same
+NO_OTHER_RUN = (*WITHOUT_RESULT, "checkpoints", "hydra")  # keys with which a run is the same
 
 
 def refuse_another_sweeper(settings: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
     for combination in sweeper.split_arguments(parsed, None)[0]:
         cfg = loader.load_sweep_config(sweeper.config, combination)
         base = [override for override in combination if not of_the_search(override)]
-        others = tuple(o for o in base if key_of(o).partition(".")[0] not in ("seed", *LOOKS))
+        others = tuple(o for o in base if key_of(o).partition(".")[0] not in ("seed", *WITHOUT_RESULT))
         points = points_for(cfg)
         for number, point in enumerate(points):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
@@ -82,8 +82,8 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
 
 def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> None:
     """Refuse an outer grid over a key that is not there, before any job starts."""
-    from cl_lightning.config import key_paths
-    from cl_lightning.identity import learner_name
+    from cl_lightning.config.compose import key_paths
+    from cl_lightning.runs.identity import learner_name
 
     try:
         sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, job)
@@ -144,7 +144,7 @@ def of_the_search(override: str) -> bool:
 
 def points_for(cfg: DictConfig) -> list[Point]:
     """The outer grid of a configuration: the command's, else that of the experiment for its learner."""
-    from cl_lightning.identity import learner_name
+    from cl_lightning.runs.identity import learner_name
 
     selection: Any = OmegaConf.to_container(cfg.selection, resolve=True)
     grid = tuned_grid(cfg) if selection["stream"] is None else selection["stream"]
@@ -159,7 +159,7 @@ def points_for(cfg: DictConfig) -> list[Point]:
 
 
 def tuned_grid(cfg: DictConfig) -> Any:
-    from cl_lightning.identity import learner_name
+    from cl_lightning.runs.identity import learner_name
 
     tuned: Any = OmegaConf.to_container(cfg.tuned, resolve=True)
     return tuned.get(learner_name(cfg), {}).get("stream")

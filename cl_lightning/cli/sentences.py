@@ -15,8 +15,8 @@ from hydra.errors import (
 from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.cli.help import GROUPS, LISTINGS
+from cl_lightning.config.suggestions import close, nearest
 from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_memory, is_of_the_disk, plain
-from cl_lightning.likeness import close, nearest
 
 LINES = 5
 OUTER = (

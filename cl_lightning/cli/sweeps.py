@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.jobs import Job
-from cl_lightning.conf_dir import sweep_name
+from cl_lightning.config.resolvers import sweep_name
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.stream_level import Choice, Scored, winning
 from cl_lightning.selection.sweep import read_job
@@ -50,8 +50,8 @@ def write_sweep(
     sweeper: Any, kind: str, arguments: Sequence[str], scored: Sequence[Scored], choices: Sequence[Choice]
 ) -> None:
     """``sweep.json``: what was swept and what came of it, without clocks and test numbers."""
+    from cl_lightning.store.atomic import write_whole
     from cl_lightning.store.status import status_of
-    from cl_lightning.store.whole import write_whole
 
     rows, folder, jobs = [], sweeper.launcher.folder, sweeper.launcher.jobs
     for place, job in enumerate(jobs):
@@ -107,7 +107,7 @@ def show_on_wandb(sweeper: Any) -> None:
     what sends it."""
     from cl_lightning.cli.dashboard import send
     from cl_lightning.loggers.wandb_run import options_in
-    from cl_lightning.opening import command_to_send
+    from cl_lightning.runs.announce import command_to_send
 
     folder, jobs = sweeper.launcher.folder, sweeper.launcher.jobs
     if not jobs:

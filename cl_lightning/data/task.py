@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from cl_lightning.checking import check_value
+from cl_lightning.config.checking import check_value
 from cl_lightning.data.lease import Lease
 from cl_lightning.protocol import ProtocolError
 from cl_lightning.randomness import Key, moved, rng

@@ -8,10 +8,10 @@ from typing import Any
 
 from cl_lightning.data.copies import copies_in
 from cl_lightning.data.task import Task
-from cl_lightning.engine.hooks import given
-from cl_lightning.engine.kept import check_kept
+from cl_lightning.engine.hooks import checked_return
 from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.phases import Phases
+from cl_lightning.engine.restartable import check_kept
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.notes import ModulePaths
@@ -20,7 +20,7 @@ from cl_lightning.protocol import LearnerError, running
 from cl_lightning.store.records import TaskRecord
 
 
-def witnessed(learner: Learner, task: Task, at_start: dict) -> dict[str, Any]:
+def card_facts(learner: Learner, task: Task, at_start: dict) -> dict[str, Any]:
     """Facts for the card that can be seen only while the task's data are open."""
     check_kept(learner, at_start)
     return {
@@ -62,7 +62,7 @@ def task_record(
 def plain_notes(learner: Learner) -> dict[str, Any]:
     """What the learner says of the task; ``kind`` names those notes that reports know."""
     with running(learner, "account"):
-        notes = given(learner, "account", learner.account())
+        notes = checked_return(learner, "account", learner.account())
     if isinstance(notes, ModulePaths):
         return {"kind": "module_paths", **asdict(notes)}
     who = f"{type(learner).__name__}.account"

@@ -6,9 +6,9 @@ from typing import Literal
 
 import torch
 
-from cl_lightning.engine.settings import Training
+from cl_lightning.config.settings import Training
 from cl_lightning.errors import Refusal
-from cl_lightning.ranks import Ranks
+from cl_lightning.parallel.ranks import Ranks
 
 
 def accelerator_of(name: str) -> str:

@@ -79,7 +79,7 @@ def is_learner(value: object) -> bool:
     return isinstance(value, Learner)
 
 
-def given(
+def checked_return(
     learner: Learner, hook: str, value: Any, *arguments: Any, kind: str = "", function: Any = None
 ) -> Any:
     """What a hook gave; refused where it is not what the hook must give. ``kind``: which of the things that a
@@ -125,14 +125,14 @@ def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) 
                 value = hook(*arguments)
         else:
             value = hook(*arguments)
-        return given(learner, name, value, *arguments, function=function)
+        return checked_return(learner, name, value, *arguments, function=function)
 
 
 def from_its_start(learner: Learner, name: str, argument: Any) -> Phases:
     """The generator that a hook returns. What the hook does before there is one is done with its first phase:
     guarded and seeded alike."""
-    phases = given(learner, name, getattr(learner, name)(argument))
-    return given(learner, name, (yield from phases), kind=f"{name} returns")
+    phases = checked_return(learner, name, getattr(learner, name)(argument))
+    return checked_return(learner, name, (yield from phases), kind=f"{name} returns")
 
 
 def compute_shared(learner: Learner, run: PhaseRun, batch: Batch, members: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from cl_lightning.errors import Refusal, is_of_the_disk
 
 
-def tell(loggers: Sequence[Any], method: str, *arguments: Any, **named: Any) -> None:
+def call_loggers(loggers: Sequence[Any], method: str, *arguments: Any, **named: Any) -> None:
     """Call a method of all loggers that have it. One that fails ends the run, with its name: what it has lost
     would be missed too late."""
     for logger in loggers:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Learner, check_storable, mapped
+from cl_lightning.learners.base import Learner
+from cl_lightning.learners.parts.stored import check_storable, mapped
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.metrics.flops import Flops
 from cl_lightning.randomness import seeded
@@ -39,7 +40,7 @@ class Once:
             check_storable(value, f"the result of self.once({name!r}, ...)")
             return OnceRecord(name, counted.total), {"value": value}
 
-        record = self.store.once(key, OnceRecord, do)
+        record = self.store.get_or_make(key, OnceRecord, do)
         if not done:
             self.costs.count(record.flops, record.flops)
         if record.name != name:

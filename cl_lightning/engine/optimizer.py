@@ -11,8 +11,8 @@ import torch.nn as nn
 from torch import Tensor
 from torch.optim import Optimizer
 
+from cl_lightning.config.settings import Training
 from cl_lightning.engine.proposals import state_of
-from cl_lightning.engine.settings import Training
 from cl_lightning.learners.base import Candidate, Learner
 
 Moments = Mapping[tuple, dict[str, dict[str, Tensor]]]  # by checksums of the weights that they belong to

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from cl_lightning.config.settings import Training
 from cl_lightning.data.task import Batch, Block, Blocks, Split, Task
 from cl_lightning.engine.costs import Meter
-from cl_lightning.engine.logs import tell
+from cl_lightning.engine.logs import call_loggers
 from cl_lightning.engine.optimizer import Moments, make_optimizer
-from cl_lightning.engine.settings import Training
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
@@ -28,7 +28,7 @@ CHECKED_EVERY = 499  # mini-batches: a prime number
 
 
 @dataclass
-class Standing:
+class CandidateState:
     """How far a candidate has come. ``weights`` are its best so far; None: the latest are."""
 
     accuracy: float | None = None  # the best on validation data, or of the phase's own score
@@ -55,7 +55,7 @@ class PhaseRun:
     scored_at: int = -1  # step of the last scoring
     before: dict[str, Any] = field(default_factory=dict)  # what may not change; empty until it begins
     active: list[int] = field(default_factory=list)  # candidates that have not left
-    standings: list[Standing] = field(default_factory=list)
+    standings: list[CandidateState] = field(default_factory=list)
     snapshots: list[dict[int, dict[str, Tensor]]] = field(default_factory=list)  # weights by step, for probes
     costs: Costs = field(default_factory=Costs)
     optimizer: Optimizer | None = None
@@ -66,7 +66,7 @@ class PhaseRun:
 
     def __post_init__(self) -> None:
         self.active = list(range(len(self.candidates)))
-        self.standings = [Standing() for _ in self.candidates]
+        self.standings = [CandidateState() for _ in self.candidates]
         self.snapshots = [{} for _ in self.candidates]
         self.meter = Meter(len(self.candidates))
         self.parameters = [p for c in self.candidates for p in c.network.parameters()]
@@ -116,7 +116,7 @@ class PhaseRun:
         """The result of each candidate."""
         return [self.record(c, standing) for c, standing in zip(self.candidates, self.standings)]
 
-    def record(self, c: Candidate, s: Standing) -> CandidateRecord:
+    def record(self, c: Candidate, s: CandidateState) -> CandidateRecord:
         accuracy, score = (s.accuracy, None) if self.phase.score is None else (None, s.accuracy)
         return CandidateRecord(
             c.name, c.hparams, accuracy, score, s.steps, s.steps if s.accuracy is None else s.step, s.diverged
@@ -144,7 +144,7 @@ class PhaseRun:
 
     def log(self, learner: Learner, metrics: dict[str, Any]) -> None:
         values = {"task": self.task.index, **metrics}
-        tell(learner.loggers, "log_metrics", values, step=self.first_step + self.step)
+        call_loggers(learner.loggers, "log_metrics", values, step=self.first_step + self.step)
 
     def log_losses(self, learner: Learner, losses: Mapping[int, float]) -> None:
         """The loss of the candidate that leads by validation data among those that train; and the loss of
@@ -155,7 +155,7 @@ class PhaseRun:
         leader = max(losses, key=lambda i: known.get(i, -math.inf))
         self.log(learner, {"train/loss": losses[leader]})
         named = {self.candidates[i].name: loss for i, loss in losses.items()}
-        tell(learner.loggers, "log_candidates", named, self.first_step + self.step)
+        call_loggers(learner.loggers, "log_candidates", named, self.first_step + self.step)
 
     def state(self) -> dict:
         """All that is not weights, optimizer or learner, as it is between two blocks."""
@@ -171,7 +171,7 @@ class PhaseRun:
 
     def restore(self, state: dict) -> None:
         self.step, self.scored_at, self.active = state["step"], state["scored_at"], list(state["active"])
-        self.standings = [Standing(**standing) for standing in state["standings"]]
+        self.standings = [CandidateState(**standing) for standing in state["standings"]]
         self.snapshots = state["snapshots"]
         self.costs = Costs(**state["costs"])
         self.meter.rows = state["meter"]

@@ -15,30 +15,30 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from cl_lightning import termination
+from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.costs import alone, executed
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.hooks import from_its_start, given, hooks_of
-from cl_lightning.engine.inside import FOLDER, InsideCheckpoints, inside_key
-from cl_lightning.engine.kept import give_back, kept_of
+from cl_lightning.engine.hooks import checked_return, from_its_start, hooks_of
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
+from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, inside_key
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.proposals import check_phase
 from cl_lightning.engine.read_only import check_unchanged, read_only
-from cl_lightning.engine.rounds import Rounds
+from cl_lightning.engine.restartable import give_back, kept_of
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
-from cl_lightning.engine.settings import Training
-from cl_lightning.engine.shares import divided
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Diverged, Refusal, is_of_memory
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase
 from cl_lightning.metrics.costs import Costs
+from cl_lightning.parallel.ranks import Ranks
+from cl_lightning.parallel.rounds import Rounds
+from cl_lightning.parallel.shares import divided
 from cl_lightning.protocol import ProtocolError, copied, running, training
 from cl_lightning.randomness import Key, forked, seeded
-from cl_lightning.ranks import Ranks
 from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.records import (
     CandidateRecord,
@@ -138,7 +138,7 @@ class Phases:
         for index in itertools.count():
             with self.between_phases(learner, hook, (place.name, index), once, task):
                 try:
-                    phase = given(learner, hook, phases.send(outcome), kind="yields")
+                    phase = checked_return(learner, hook, phases.send(outcome), kind="yields")
                 except StopIteration as end:
                     return end.value
                 check_phase(learner, phase, task, self.settings, replace(place, phase=index))
@@ -164,7 +164,7 @@ class Phases:
         if kept["moments"]:
             self.moments = {**self.moments, weights_key(winner.network.parameters()): kept["moments"]}
         if self.settings.probe == "winner" and kept["snapshots"]:
-            self.work.probes += self.store.once(
+            self.work.probes += self.store.get_or_make(
                 f"{place.key}-probes",
                 ProbesRecord,
                 lambda: (ProbesRecord(self.look(learner, winner, kept["snapshots"], task, place)), None),
@@ -231,8 +231,8 @@ class Phases:
     def exchanged(self, place: Place, trained: Sequence[tuple[GroupRecord, Any]]) -> list[GroupRecord]:
         """The groups that all ranks have just trained. Rank 0 saves them."""
         plain = [(adapter(GroupRecord).dump_python(group, mode="json"), kept) for group, kept in trained]
-        all_of_them = [each for of_rank in self.ranks.gathered(plain) for each in of_rank]
-        told = self.ranks.first([content for content, _ in all_of_them])
+        all_of_them = [each for of_rank in self.ranks.gather(plain) for each in of_rank]
+        told = self.ranks.broadcast([content for content, _ in all_of_them])
         groups = adapter(list[GroupRecord]).validate_python(told)
         for group, (_, kept) in zip(groups, all_of_them):  # of ranks that do not write there are none
             key = group_key(place, group.numbers)

@@ -6,10 +6,10 @@ import difflib
 
 import torch
 
-from cl_lightning.checking import check_value
+from cl_lightning.config.checking import check_value
+from cl_lightning.config.settings import OPTIMIZER_KEYS, Hyperparameters, Training
 from cl_lightning.data.copies import keys
 from cl_lightning.data.task import Split, Task, tensors_in
-from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters, Training
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.protocol import ProtocolError

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from cl_lightning.data.lease import DEPTH, PLAIN, STATE_OF, parts_of
-from cl_lightning.engine.kept import different, own_attributes
+from cl_lightning.engine.restartable import different, own_attributes
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import ProtocolError, unseeded_generators
 

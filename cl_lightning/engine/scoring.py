@@ -11,7 +11,7 @@ import torch.nn as nn
 
 from cl_lightning.engine.hooks import call, compute_shared
 from cl_lightning.engine.optimizer import moments_of
-from cl_lightning.engine.phase_run import PhaseRun, Standing
+from cl_lightning.engine.phase_run import CandidateState, PhaseRun
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics.accuracy_matrix import predicted
@@ -41,11 +41,11 @@ def score(learner: Learner, run: PhaseRun) -> None:
         for i, accuracy in zip(list(run.active), accuracies(learner, run)):
             standing = run.standings[i]
             if not run.candidates[i].parameters:  # pure re-use: it will not change
-                run.standings[i] = Standing(accuracy)
+                run.standings[i] = CandidateState(accuracy)
                 stop(run, i)
             elif standing.accuracy is None or accuracy > standing.accuracy:
                 weights = copy_of_weights(run.candidates[i].network)
-                run.standings[i] = Standing(accuracy, run.step, run.step, weights, kept_moments(run, i))
+                run.standings[i] = CandidateState(accuracy, run.step, run.step, weights, kept_moments(run, i))
             elif run.step - standing.step >= patience:
                 stop(run, i)
         best = "val/best" if run.phase.score is None else "val/best_score"
@@ -162,7 +162,7 @@ def score_last(learner: Learner, run: PhaseRun) -> None:
     for i, accuracy in zip(
         run.active, accuracies(learner, run)
     ):  # without early stopping the last weights stay
-        run.standings[i] = Standing(accuracy, run.steps_of(i), run.steps_of(i))
+        run.standings[i] = CandidateState(accuracy, run.steps_of(i), run.steps_of(i))
 
 
 def restore_best(run: PhaseRun) -> None:

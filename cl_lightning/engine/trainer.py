@@ -14,10 +14,10 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.strategies import SingleDeviceStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from cl_lightning.config.settings import Training
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
-from cl_lightning.ranks import Ranks
+from cl_lightning.parallel.ranks import Ranks
 
 
 class OwnCandidates(SingleDeviceStrategy):

@@ -19,7 +19,7 @@ UNKNOWN_ORIGIN = "no copies of examples were found in its checkpoints: generated
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TaskFacts:
     """What happened while one task was learned."""
 
     lent: Sequence[int]  # tasks whose training data could be read
@@ -78,15 +78,13 @@ def card_of(
         chosen=chosen,
     )
     return (
-        card(setting, [lesson_of(task, stream.tasks[task.task]["n_train"]) for task in tasks])
-        if tasks
-        else []
+        card(setting, [facts_of(task, stream.tasks[task.task]["n_train"]) for task in tasks]) if tasks else []
     )
 
 
-def lesson_of(task: TaskRecord, size: int) -> Lesson:
+def facts_of(task: TaskRecord, size: int) -> TaskFacts:
     trained = [phase.costs for phase in task.phases if phase.costs.candidate_examples]
-    return Lesson(
+    return TaskFacts(
         lent=task.lent,
         copies=task.copies,
         replayed=task.costs.replayed + sum(phase.foreign for phase in task.phases),
@@ -98,7 +96,7 @@ def lesson_of(task: TaskRecord, size: int) -> Lesson:
     )
 
 
-def card(setting: Setting, lessons: Sequence[Lesson]) -> list[Finding]:
+def card(setting: Setting, facts: Sequence[TaskFacts]) -> list[Finding]:
     """Desiderata first, then constraints, then what is said only where it applies.
 
     Every violated one is to be reported with the numbers of the run.
@@ -107,14 +105,14 @@ def card(setting: Setting, lessons: Sequence[Lesson]) -> list[Finding]:
         cross_task_resemblance(setting),
         shared_output_head(setting),
         no_task_label_at_test(setting),
-        no_stored_examples("no retraining on old tasks", setting, lessons),
-        more_than_two_tasks(len(lessons)),
-        no_stored_examples("low memory", setting, lessons),
-        causality(setting, lessons),
-        constant_update(lessons),
+        no_stored_examples("no retraining on old tasks", setting, facts),
+        more_than_two_tasks(len(facts)),
+        no_stored_examples("low memory", setting, facts),
+        causality(setting, facts),
+        constant_update(facts),
     ]
     if setting.passes:
-        rules.append(single_pass(lessons, setting.passes))
+        rules.append(single_pass(facts, setting.passes))
     if setting.stand_ins:
         evidence = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
         rules.append(
@@ -183,14 +181,14 @@ def no_task_label_at_test(setting: Setting) -> Finding:
     return verdict(rule, True, f"by construction: {of_run}; test images of all tasks are mixed in batches")
 
 
-def no_stored_examples(rule: str, setting: Setting, lessons: Sequence[Lesson]) -> Finding:
+def no_stored_examples(rule: str, setting: Setting, facts: Sequence[TaskFacts]) -> Finding:
     """Past inputs that are lent again, stored or replayed: retraining and memory are judged by the same
     facts."""
-    if lent := past_lent(lessons):
+    if lent := past_lent(facts):
         says = "says so" if setting.declares_past else "does not say so"
         return verdict(rule, False, f"breaks the rules and {says}: {lent}")
-    replayed = sum(lesson.replayed for lesson in lessons)
-    if copies := stored_examples(lessons):
+    replayed = sum(fact.replayed for fact in facts)
+    if copies := stored_examples(facts):
         return verdict(rule, False, f"{copies}; {replayed} examples were added to mini-batches")
     if replayed:
         return verdict(rule, None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}")
@@ -203,7 +201,7 @@ def more_than_two_tasks(tasks: int) -> Finding:
     return verdict("more than two tasks", tasks > 2, f"{tasks} task{'s' * (tasks > 1)}")
 
 
-def causality(setting: Setting, lessons: Sequence[Lesson]) -> Finding:
+def causality(setting: Setting, facts: Sequence[TaskFacts]) -> Finding:
     rule = "causality"
     if chosen := setting.chosen:
         scored = chosen.points if chosen.scored is None else chosen.scored
@@ -211,14 +209,14 @@ def causality(setting: Setting, lessons: Sequence[Lesson]) -> Finding:
         lacking = f"; {chosen.points - scored} of {chosen.points} points have no score"
         more = lacking * (scored < chosen.points)
         return verdict(rule, False, f"{told} over whole streams (selection=stream_level){more}")
-    ahead = [i for i, lesson in enumerate(lessons) if max(lesson.lent) > i]
+    ahead = [i for i, fact in enumerate(facts) if max(fact.lent) > i]
     if ahead:
         return verdict(
             rule,
             False,
-            f"while learning task {ahead[0]}, data of task {max(lessons[ahead[0]].lent)} could be read",
+            f"while learning task {ahead[0]}, data of task {max(facts[ahead[0]].lent)} could be read",
         )
-    chose = sum(lesson.compared > 1 for lesson in lessons)
+    chose = sum(fact.compared > 1 for fact in facts)
     if not chose:
         return verdict(
             rule, None, "nothing was chosen in this run; how its fixed settings were found, it cannot know"
@@ -231,19 +229,19 @@ def causality(setting: Setting, lessons: Sequence[Lesson]) -> Finding:
     )
 
 
-def constant_update(lessons: Sequence[Lesson]) -> Finding:
+def constant_update(facts: Sequence[TaskFacts]) -> Finding:
     rule = "constant update complexity"
-    if len(lessons) < 3:
+    if len(facts) < 3:
         return verdict(rule, None, "growth shows with three tasks or more")
-    if lent := past_lent(lessons):
+    if lent := past_lent(facts):
         return verdict(rule, False, f"{lent}: all data must be kept for it")
-    first, last = lessons[1].held, lessons[-1].held
-    end = len(lessons) - 1  # tasks are counted from 0
+    first, last = facts[1].held, facts[-1].held
+    end = len(facts) - 1  # tasks are counted from 0
     bytes_grow = f"it holds {first:,} bytes after task 1, {last:,} after task {end}"
     if last > 1.01 * first:
         return verdict(rule, False, bytes_grow)
-    counted = [task for task in range(1, end + 1) if lessons[task].step_cost is not None]
-    costs = [lesson.step_cost for lesson in lessons[1:] if lesson.step_cost is not None]
+    counted = [task for task in range(1, end + 1) if facts[task].step_cost is not None]
+    costs = [fact.step_cost for fact in facts[1:] if fact.step_cost is not None]
     if not costs:
         return verdict(rule, None, f"{bytes_grow}; what mini-batches cost was not counted")
     steps = f"a training example costs {costs[0]:.3g} operations in task {counted[0]}"
@@ -251,29 +249,29 @@ def constant_update(lessons: Sequence[Lesson]) -> Finding:
     return verdict(rule, costs[-1] <= GROWTH * costs[0], f"{bytes_grow}; {steps}")
 
 
-def single_pass(lessons: Sequence[Lesson], passes: int) -> Finding:
+def single_pass(facts: Sequence[TaskFacts], passes: int) -> Finding:
     """Task after task, in the stream's order; never two tasks in a mini-batch."""
-    sizes = [lesson.size for lesson in lessons]
-    seen, each = sum(lesson.seen for lesson in lessons), sorted(set(sizes))
+    sizes = [fact.size for fact in facts]
+    seen, each = sum(fact.seen for fact in facts), sorted(set(sizes))
     lent = f"{len(sizes)} x {each[0]}" if len(each) == 1 else f"{sum(sizes)}"
     evidence = f"examples seen: {seen} of {lent}" + f", in {passes} passes" * (passes > 1)
-    if lent_again := past_lent(lessons):
+    if lent_again := past_lent(facts):
         return verdict("single pass", False, f"{evidence}; {lent_again}")
-    added = sum(lesson.replayed for lesson in lessons)
+    added = sum(fact.replayed for fact in facts)
     evidence += f"; {added} were added by the learner, which are not counted" * bool(added)
     return verdict(
-        "single pass", [lesson.seen for lesson in lessons] == [passes * size for size in sizes], evidence
+        "single pass", [fact.seen for fact in facts] == [passes * size for size in sizes], evidence
     )
 
 
-def past_lent(lessons: Sequence[Lesson]) -> str:
-    again = sorted({task for i, lesson in enumerate(lessons) for task in lesson.lent if task < i})
+def past_lent(facts: Sequence[TaskFacts]) -> str:
+    again = sorted({task for i, fact in enumerate(facts) for task in fact.lent if task < i})
     return f"training data of {len(again)} past tasks were lent again" if again else ""
 
 
-def stored_examples(lessons: Sequence[Lesson]) -> str:
-    copies = [count for lesson in lessons for count in lesson.copies.values()]
-    where = sorted({name for lesson in lessons for name in lesson.copies})
+def stored_examples(facts: Sequence[TaskFacts]) -> str:
+    copies = [count for fact in facts for count in fact.copies.values()]
+    where = sorted({name for fact in facts for name in fact.copies})
     return (
         f"{sum(copies)} training examples were found in {', '.join(where[:3])}{', ...' * (len(where) > 3)}"
         if copies

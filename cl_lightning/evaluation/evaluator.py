@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import torch
 
+from cl_lightning.config.settings import Training
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Split
-from cl_lightning.engine.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics.accuracy_matrix import predicted

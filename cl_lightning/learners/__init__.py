@@ -14,13 +14,34 @@ from cl_lightning.learners.mntdp import MNTDP
 from cl_lightning.learners.multimodal import Multimodal
 from cl_lightning.learners.new_head import NewHead
 from cl_lightning.learners.new_leg import NewLeg
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.learners.pnn import PNN
 from cl_lightning.learners.si import SI
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "HAT", "MNTDP", "PNN", "SI", "Built", "Candidate", "Finetune", "Independent",
-    "Joint", "Learner", "LwF", "ModulePaths", "Multimodal", "Needs", "NewHead", "NewLeg", "Outcome", "Phase",
-    "Phases", "name_of",
+    "AGEM",
+    "ER",
+    "EWC",
+    "GEM",
+    "HAT",
+    "MNTDP",
+    "PNN",
+    "SI",
+    "Candidate",
+    "Finetune",
+    "GrowingList",
+    "Independent",
+    "Joint",
+    "Learner",
+    "LwF",
+    "ModulePaths",
+    "Multimodal",
+    "Needs",
+    "NewHead",
+    "NewLeg",
+    "Outcome",
+    "Phase",
+    "Phases",
+    "name_of",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from cl_lightning.checking import Count
+from cl_lightning.config.checking import Count
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.gradients import Heads, gradient, gradient_of, set_gradient

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property
-from itertools import combinations
-from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytorch_lightning as pl
@@ -20,6 +15,8 @@ import torch.nn.functional as F
 
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
+from cl_lightning.learners.parts.class_rules import check_attribute, check_class
+from cl_lightning.learners.parts.stored import Point, check_storable, mapped
 from cl_lightning.protocol import ProtocolError, once
 from cl_lightning.randomness import seeded
 
@@ -35,25 +32,6 @@ class Needs:
     past_data: bool = (
         False  # task.past: breaks the rules of continual learning; in results.json under `needs`
     )
-
-
-class Point(dict):
-    """Hyper-parameters of a candidate, which nobody writes to: they name it, and results record them."""
-
-    def refuse(self, *_: Any, **__: Any) -> Any:
-        raise ProtocolError(
-            "the hyper-parameters of a candidate were to be changed, by which it is named and recorded.",
-            "Propose another candidate: Candidate(network, {**c.hparams, 'lr': 0.01}).",
-        )
-
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = refuse
-
-    def __deepcopy__(self, memo: dict) -> Point:
-        return Point(copy.deepcopy(dict(self), memo))
-
-    def __reduce__(self) -> tuple:
-        """A checkpoint loads no classes but torch's own choice."""
-        return OrderedDict, (list(self.items()),)
 
 
 @dataclass(eq=False)
@@ -280,21 +258,7 @@ class Learner(pl.LightningModule):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        refuse_two_in_one(cls)
-        refuse_misspelt(cls)
-        if isinstance(cls.grid_keys, str):
-            raise Refusal(
-                f"{cls.__name__}.grid_keys={cls.grid_keys!r} is a text, and must be a tuple of names: "
-                f"grid_keys = ({cls.grid_keys!r},)"
-            )
-        for name in FINAL:
-            if getattr(cls, name) is not getattr(Learner, name):
-                raise Refusal(
-                    f"{cls.__name__} overrides {name}, which is the engine's: several candidates share a "
-                    "Lightning step.\n"
-                    "Override loss, logits, after_backward or after_step instead; docs/learners.md lists "
-                    "all hooks."
-                )
+        check_class(cls, Learner)
 
     @property
     def phase_run(self) -> InTraining | None:
@@ -310,12 +274,7 @@ class Learner(pl.LightningModule):
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse another thing by a name that the base has for its own."""
-        if name in OF_BASE and not isinstance(value, OF_BASE[name]):
-            raise Refusal(
-                f"{type(self).__name__} sets self.{name} to a {type(value).__name__}. Every learner has a "
-                f"self.{name}, a {OF_BASE[name].__name__}, that the program uses.\nGive yours another name."
-            )
+        check_attribute(self, name, value)
         super().__setattr__(name, value)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Learner:
@@ -355,87 +314,6 @@ def in_training(learner: Learner) -> InTraining:
     return learner.phase_run
 
 
-def refuse_two_in_one(cls: type[Learner]) -> None:
-    """Refuse a class with two learners as bases that both have a hook of their own: Python would run one of
-    them, and leave the other out without a word. A class that overrides the hook itself decides."""
-    for hook in (name for name in hooks() if name not in vars(cls)):
-        owners = {owner_of(base, hook): base for base in cls.__bases__ if issubclass(base, Learner)}
-        owners.pop(Learner, None)
-        for one, other in combinations(owners, 2):
-            if not issubclass(one, other) and not issubclass(other, one):
-                raise Refusal(
-                    f"{cls.__name__} joins {owners[one].__name__} and {owners[other].__name__}, which both "
-                    f"override {hook}: only that of {owners[one].__name__} would run.\n"
-                    f"Write {hook} in {cls.__name__} and call both there, or derive from one of them."
-                )
-
-
-def refuse_misspelt(cls: type[Learner]) -> None:
-    """Refuse a method that is called almost as a hook is, and that no other code of the class names: it would
-    never run."""
-    own = {
-        name: inspect.unwrap(value) for name, value in vars(cls).items() if isinstance(value, FunctionType)
-    }
-    named = {name for function in own.values() for name in names_in(function.__code__)}
-    for name in own:
-        if name[0] == "_" or name in named or any(hasattr(base, name) for base in cls.__bases__):
-            continue
-        if close := get_close_matches(name, hooks(), cutoff=0.75):
-            raise Refusal(
-                f"{cls.__name__}.{name} would never run: it is no hook, and nothing in the class calls it. "
-                f"Did you mean {close[0]}?\nA method of your own that others call begins with _, or has "
-                "another name."
-            )
-
-
-def hooks() -> list[str]:
-    """The methods that a learner may override."""
-    methods = [name for name, value in vars(Learner).items() if isinstance(value, FunctionType)]
-    return [name for name in methods if name[0] != "_" and name not in FINAL]
-
-
-def names_in(code: CodeType) -> Iterator[str]:
-    """The attributes and globals that a function names, and functions inside of it."""
-    yield from code.co_names
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from names_in(part)
-
-
-def owner_of(cls: type, name: str) -> type:
-    """The class in whose body an attribute is defined."""
-    return next(each for each in cls.__mro__ if name in vars(each))
-
-
-OF_BASE: dict[str, type] = {"head": Head, "grid": list, "seed": int, "memory": dict}
-FINAL = (
-    "training_step",
-    "configure_optimizers",
-    "on_save_checkpoint",
-    "on_load_checkpoint",
-    "get_extra_state",
-    "set_extra_state",
-    # What Lightning's loop would call, and the engine does itself, or the evaluator.
-    "backward",
-    "configure_gradient_clipping",
-    "lr_scheduler_step",
-    "on_after_backward",
-    "on_after_batch_transfer",
-    "on_before_backward",
-    "on_before_optimizer_step",
-    "on_before_zero_grad",
-    "optimizer_step",
-    "optimizer_zero_grad",
-    "train_dataloader",
-    "val_dataloader",
-    *(
-        name
-        for name in dir(pl.LightningModule)
-        if name.removeprefix("on_").startswith(("validation_", "test_", "predict_"))
-    ),
-)
-
-
 def name_of(point: dict) -> str:
     """The name of a grid point.
 
@@ -443,40 +321,3 @@ def name_of(point: dict) -> str:
     ('lr=0.1,weight_decay=0', 'default')
     """
     return ",".join(f"{key}={value}" for key, value in point.items()) or "default"
-
-
-STORABLE = (str, int, float, bool, type(None), bytes, torch.dtype, torch.device, torch.Size)
-
-
-def check_storable(value: Any, name: str) -> None:
-    """Refuse what a checkpoint could not hold: it loads tensors and plain values alone."""
-    if isinstance(value, dict):
-        for key, part in value.items():
-            check_storable(key, f"a key of {name}")
-            check_storable(part, f"{name}[{key!r}]")
-    elif type(value) in (list, tuple, set):
-        for i, part in enumerate(value):
-            check_storable(part, f"{name}[{i}]")
-    elif isinstance(value, torch.Tensor):
-        if not value.is_leaf:
-            raise Refusal(
-                f"{name} is a tensor with the graph of its computation, which a checkpoint cannot hold. Keep "
-                "its values alone: .detach()."
-            )
-    elif type(value) not in STORABLE:
-        raise Refusal(
-            f"{name} is of type {type(value).__module__}.{type(value).__name__}, which a checkpoint cannot "
-            "hold. "
-            "Keep tensors and plain values: torch.as_tensor(array), float(number)."
-        )
-
-
-def mapped(fn: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """Nested plain values with every tensor replaced by ``fn`` of it."""
-    if isinstance(value, torch.Tensor):
-        return fn(value)
-    if isinstance(value, dict):
-        return {key: mapped(fn, part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(mapped(fn, part) for part in value)
-    return value

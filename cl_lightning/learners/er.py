@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from cl_lightning.checking import Size
+from cl_lightning.config.checking import Size
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.memory import make_room, reservoir, ring_of_each_class, slots_in_turn

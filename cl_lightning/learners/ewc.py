@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from cl_lightning.checking import Count, NotNegative, Share
+from cl_lightning.config.checking import Count, NotNegative, Share
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.fisher import Labels, fisher

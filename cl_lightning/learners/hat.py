@@ -12,11 +12,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 
-from cl_lightning.checking import NotNegative, Positive
+from cl_lightning.config.checking import NotNegative, Positive
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.held import hold
 from cl_lightning.learners.parts.one_task import own_network, widened
 from cl_lightning.randomness import rng
@@ -58,7 +58,7 @@ class HAT(Learner):
         super().__init__(**base)
         self.strength, self.s_max = strength, s_max
         self.network, self.trunk = None, self.parts(0, 1)[0]
-        self.heads = Built(lambda num_outputs: self.parts(0, num_outputs)[1])
+        self.heads = GrowingList(lambda num_outputs: self.parts(0, num_outputs)[1])
         self.memory["e"] = torch.empty(0, sum(units(self.trunk)))  # (tasks, units)
 
     def parts(self, task: int, num_outputs: int) -> tuple[nn.ModuleList, nn.Module]:

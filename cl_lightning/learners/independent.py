@@ -10,7 +10,7 @@ import torch.nn as nn
 
 from cl_lightning.data.task import Task
 from cl_lightning.learners.base import Candidate, Learner, Needs
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.growing_list import GrowingList
 
 
 class Independent(Learner):
@@ -33,7 +33,7 @@ class Independent(Learner):
         self.start, self.split_width = start, split_width
         self.starts_anew, self.first_as_finetune = start == "random", not split_width
         self.network = None
-        self.networks = Built(self.new_network)
+        self.networks = GrowingList(self.new_network)
 
     def candidates(self, task: Task) -> list[Candidate]:
         return [

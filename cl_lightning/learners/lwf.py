@@ -10,7 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from cl_lightning.backbones.base import ByTask, called
-from cl_lightning.checking import NotNegative, Positive, Size
+from cl_lightning.config.checking import NotNegative, Positive, Size
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner, Phase, Phases
 from cl_lightning.learners.parts.one_task import numbers_on

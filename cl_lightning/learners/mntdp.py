@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 import torch.nn as nn
 
-from cl_lightning.checking import Count
+from cl_lightning.config.checking import Count
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of

@@ -11,7 +11,7 @@ import torch.nn as nn
 
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner, Needs
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.one_task import own_network, widened
 
 
@@ -52,7 +52,7 @@ class NewHead(Learner):
         self.freezes = trunk == "freeze"
         self.frozen_predictions = self.freezes
         self.trunk, _ = self.parts(0, 1)
-        self.network, self.heads = None, Built(lambda num_outputs: self.parts(0, num_outputs)[1])
+        self.network, self.heads = None, GrowingList(lambda num_outputs: self.parts(0, num_outputs)[1])
 
     def parts(self, task: int, num_outputs: int) -> tuple[nn.Module, nn.Module]:
         *trunk, head = own_network(self, task, num_outputs).path_modules().values()

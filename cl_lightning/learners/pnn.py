@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner, Needs
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.one_task import own_network, widened
 
 
@@ -36,7 +36,7 @@ class Column(nn.Module):
         return given
 
 
-class Columns(Built):
+class Columns(GrowingList):
     """Columns of learned tasks, frozen for ever."""
 
     def train(self, mode: bool = True) -> Columns:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn as nn
 
-from cl_lightning.checking import NotNegative, Positive
+from cl_lightning.config.checking import NotNegative, Positive
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.gradients import trained

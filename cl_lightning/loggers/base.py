@@ -11,10 +11,10 @@ from typing import Any, Literal
 from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from cl_lightning.checking import keyword_parameters, made_by, resolve_target
-from cl_lightning.engine.logs import tell
+from cl_lightning.config.checking import keyword_parameters, made_by, resolve_target
+from cl_lightning.engine.logs import call_loggers
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import as_used, effective_settings
+from cl_lightning.runs.identity import as_used, effective_settings
 
 PROVIDED = ("folder", "run", "save_dir")  # by the program
 PASSED_ON = "root_dir"  # by Lightning's logger for TensorBoard to its base, which cannot do without
@@ -49,7 +49,7 @@ def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[l
     try:
         for make in loggers_of(cfg):
             loggers.append(opened(make, dict(zip(PROVIDED, (folder, settings, folder)))))
-            tell(loggers[-1:], "log_hyperparams", settings)
+            call_loggers(loggers[-1:], "log_hyperparams", settings)
         yield loggers
         status = "success"
     finally:
@@ -93,8 +93,8 @@ def opened(make: partial, provided: Mapping[str, Any]) -> Logger:
 
 def close(logger: Logger, status: Status) -> None:
     if isinstance(logger, RunLogger):
-        tell([logger], "close", status)
+        call_loggers([logger], "close", status)
         return
-    tell([logger], "finalize", status)
+    call_loggers([logger], "finalize", status)
     if isinstance(logger, WandbLogger):  # Lightning leaves it open
         logger.experiment.finish(exit_code=0 if status == "success" else 1)

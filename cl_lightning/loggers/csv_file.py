@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, SupportsFloat
 
 from cl_lightning.loggers.base import RunLogger, Status
-from cl_lightning.store.whole import write_whole
+from cl_lightning.store.atomic import write_whole
 
 
 class CSVLogger(RunLogger):

@@ -12,16 +12,16 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from cl_lightning.checking import Positive, Text, check_value
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.checking import Positive, Text, check_value
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
-from cl_lightning.identity import as_used
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.loggers.csv_file import CSVLogger
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.compare import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
+from cl_lightning.runs.identity import as_used
 from cl_lightning.selection.sweep import in_rounds
 from cl_lightning.store.records import StartRecord
 

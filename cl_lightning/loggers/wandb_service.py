@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cl_lightning.report.projection import AXES, Point, Sheet
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.folder import is_writable
-from cl_lightning.store.whole import write_whole
 
 if TYPE_CHECKING:
     import wandb
@@ -196,7 +196,7 @@ class Service:
     def give_up(self, error: Exception) -> None:
         self.failed = True
         warnings.warn(
-            f"W&B failed ({said(error)}). The run goes on without it. Send all of it later with: "
+            f"W&B failed ({reason_of(error)}). The run goes on without it. Send all of it later with: "
             f"python -m cl_lightning.report wandb {shlex.quote(str(self.folder))}",
             stacklevel=2,
         )
@@ -210,7 +210,7 @@ class Service:
             for earlier in self.earlier if self.online else ():
                 tag_superseded(earlier)
         except Exception as error:
-            warnings.warn(f"W&B did not tag earlier runs as {SUPERSEDED} ({said(error)}).", stacklevel=2)
+            warnings.warn(f"W&B did not tag earlier runs as {SUPERSEDED} ({reason_of(error)}).", stacklevel=2)
 
     def finish(self, succeeded: bool) -> None:
         """End the run, also one to which nothing could be sent any more: nothing of W&B's goes on."""
@@ -241,7 +241,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def said(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 

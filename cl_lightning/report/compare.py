@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
-from cl_lightning.identity import REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.report.results import results_of
 from cl_lightning.report.tables import module_paths
+from cl_lightning.runs.identity import REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.store.folder import open_store
 
 COLUMNS = {  # results, and their heads in a table
@@ -378,7 +378,7 @@ def paper_of(experiment: str) -> str | None:
 @cache
 def as_published(experiment: str, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """The learner's name and all settings of a command."""
-    from cl_lightning.config import compose_config
+    from cl_lightning.config.compose import compose_config
 
     cfg = compose_config(f"+experiment={experiment}", *overrides)
     return learner_name(cfg), settings_of(relevant(cfg))

@@ -30,6 +30,7 @@ from cl_lightning.report.schema import (
     Validation,
     Version,
 )
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import is_writable, locked, open_store, row_key, task_key
 from cl_lightning.store.records import (
@@ -43,7 +44,6 @@ from cl_lightning.store.records import (
     TaskRecord,
     ValidationRecord,
 )
-from cl_lightning.store.whole import write_whole
 
 
 def results_of(store: Store, start: StartRecord) -> Results:

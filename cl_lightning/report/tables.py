@@ -13,7 +13,7 @@ from rich.text import Text
 from cl_lightning.evaluation.scenario import Scenario, scenario_in
 from cl_lightning.report.layout import Cell, Column, new_console, tables, titled
 
-LOOKS = {"satisfied": "green", "violated": "red", "unknown": "yellow"}  # of verdicts
+VERDICT_COLOURS = {"satisfied": "green", "violated": "red", "unknown": "yellow"}  # of verdicts
 
 
 def show(
@@ -193,7 +193,7 @@ def card_table(card: list[dict[str, str]], width: int) -> list[RenderableType]:
     columns = [Column(head, text=True) for head in ("rule", "verdict", "evidence")]
     rows: list[list[Cell]] = []
     for finding in card:
-        verdict = Text(finding["verdict"], LOOKS[finding["verdict"]])
+        verdict = Text(finding["verdict"], VERDICT_COLOURS[finding["verdict"]])
         rows.append([finding["rule"], verdict, finding["evidence"]])
     return with_title("Card: what this evaluation does and does not show", columns, rows, width)
 

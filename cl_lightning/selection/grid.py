@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cl_lightning.checking import check_value
-from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters
+from cl_lightning.config.checking import check_value
+from cl_lightning.config.settings import OPTIMIZER_KEYS, Hyperparameters
+from cl_lightning.config.suggestions import nearest
 from cl_lightning.errors import Refusal
-from cl_lightning.likeness import nearest
 
 if TYPE_CHECKING:
     from cl_lightning.learners.base import Learner

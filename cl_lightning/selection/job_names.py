@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cl_lightning.conf_dir import LOOKS
+from cl_lightning.config.resolvers import WITHOUT_RESULT
 
 
 def different(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:
@@ -25,7 +25,7 @@ def name_of(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
 
 def says_what(override: str) -> bool:
     """Whether an override says what is made; others say where, how, or that it is a job."""
-    return not override.startswith("hydra") and key_of(override).partition(".")[0] not in LOOKS
+    return not override.startswith("hydra") and key_of(override).partition(".")[0] not in WITHOUT_RESULT
 
 
 def key_of(override: str) -> str:

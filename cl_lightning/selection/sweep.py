@@ -17,8 +17,8 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from cl_lightning.meeting import found
-from cl_lightning.store.whole import write_whole
+from cl_lightning.parallel.rendezvous import rank_from_env
+from cl_lightning.store.atomic import write_whole
 
 OURS = "hydra_plugins.cl_lightning."
 GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs
@@ -124,7 +124,7 @@ def tell_failure(said: str) -> None:
 
 
 def tell_job(about: dict[str, Any]) -> None:
-    is_writer = (found() or (0,))[0] == 0  # of several processes of one run the first speaks for all
+    is_writer = (rank_from_env() or (0,))[0] == 0  # of several processes of one run the first speaks for all
     if is_writer and in_a_sweep() and str(HydraConfig.get().sweeper._target_).startswith(OURS):
         hydra = HydraConfig.get()
         sweep, number = Path(hydra.sweep.dir), hydra.job.num

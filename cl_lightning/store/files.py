@@ -19,7 +19,7 @@ import torch
 from pydantic import TypeAdapter
 
 from cl_lightning.errors import Refusal
-from cl_lightning.store.whole import is_there, write_whole
+from cl_lightning.store.atomic import is_there, write_whole
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class Store:
             )
         return load_plain(self.folder / saved.file)
 
-    def once(self, key: str, kind: type[T], make: Callable[[], tuple[T, Any]]) -> T:
+    def get_or_make(self, key: str, kind: type[T], make: Callable[[], tuple[T, Any]]) -> T:
         """The record of some work, read back if it is there with its tensors; else the work is done, and its
         record and tensors saved."""
         if (found := self._checked(key, kind)) is not None:

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from cl_lightning.errors import InUse, Refusal
+from cl_lightning.store.atomic import is_there
 from cl_lightning.store.files import Store, adapter, content_of
 from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord
-from cl_lightning.store.whole import is_there
 
 T = TypeVar("T")
 AFRESH = "Start afresh with resume=false."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cl_lightning.ranks import Ranks
+from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.store.files import Saved, Store, adapter
 
 T = TypeVar("T")
@@ -24,20 +24,20 @@ class SharedStore(Store):
         return Store(self.folder, self.run)
 
     def _content(self, key: str) -> dict[str, Any] | None:
-        return self.ranks.first(super()._content(key) if self.ranks.is_writer else None)
+        return self.ranks.broadcast(super()._content(key) if self.ranks.is_writer else None)
 
     def _whole(self, content: dict[str, Any]) -> Saved | None:
         found = super()._whole(content) if self.ranks.is_writer else None
-        told = self.ranks.first(found and vars(found))
+        told = self.ranks.broadcast(found and vars(found))
         return told and Saved(**told)
 
     def records(self, folder: str, kind: type[T]) -> list[T]:
         found = self.own.records(folder, kind) if self.ranks.is_writer else []
-        told = self.ranks.first(adapter(list[kind]).dump_python(found, mode="json"))  # type: ignore[valid-type]
+        told = self.ranks.broadcast(adapter(list[kind]).dump_python(found, mode="json"))  # type: ignore[valid-type]
         return adapter(list[kind]).validate_python(told)  # type: ignore[valid-type]
 
     def tensors(self, key: str) -> Any:
-        return self.ranks.first(self.own.tensors(key) if self.ranks.is_writer else None)
+        return self.ranks.broadcast(self.own.tensors(key) if self.ranks.is_writer else None)
 
     def save(self, key: str, record: T, saved: Saved | None = None) -> T:
         return super().save(key, record, saved) if self.ranks.is_writer else record

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from cl_lightning.errors import Diverged, Refusal, RoundOver
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.folder import is_held
-from cl_lightning.store.whole import write_whole
 
 State = Literal["running", "waiting", "done", "interrupted", "diverged", "failed"]
 

@@ -27,7 +27,7 @@ class Devices(Launcher):
         self.devices, self.workers = devices, None
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
-        from cl_lightning.cli.slots import OnOneDevice, slots, workers
+        from cl_lightning.parallel.slots import OnOneDevice, slots, workers
 
         found, count = slots(self.devices)
         self.workers = workers(count)

@@ -43,7 +43,7 @@ class Grid(BasicSweeper):
     def setup(self, **given: Any) -> None:
         from cl_lightning.cli.launching import WatchedLauncher
         from cl_lightning.cli.search import refuse_another_sweeper
-        from cl_lightning.meeting import refuse_several
+        from cl_lightning.parallel.rendezvous import refuse_several
 
         refuse_several("A sweep")
         refuse_another_sweeper(self.others)

@@ -12,7 +12,7 @@ import torch.nn as nn
 
 from cl_lightning.backbones import Backbone
 from cl_lightning.backbones.base import ByTask
-from cl_lightning.checking import check_value
+from cl_lightning.config.checking import check_value
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 from tests.backbones.networks import CONVOLUTIONAL, EVERY, PAIRS, SHAPE, buffers, on_meta, parameters

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch.nn as nn
 
-from cl_lightning.build import backbone_of
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.build import backbone_of
+from cl_lightning.config.resolvers import conf_dir
 from tests.backbones.networks import TEN, on_meta, parameters
 from tests.commands import configure, run
 

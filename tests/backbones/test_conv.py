@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.backbones import CONV, AlexNet
-from cl_lightning.checking import check_arguments
+from cl_lightning.config.checking import check_arguments
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 from tests.backbones.networks import TEN, macs, on_meta, parameters

@@ -11,7 +11,7 @@ import torch.nn as nn
 
 from cl_lightning.backbones import ResNet, ResNet18
 from cl_lightning.backbones.resnet import Modules
-from cl_lightning.checking import check_value
+from cl_lightning.config.checking import check_value
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 from tests.backbones.networks import TEN, buffers, macs, on_meta, parameters

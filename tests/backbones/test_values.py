@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from cl_lightning.backbones import CONV, LWTA, MLP, AlexNet, ResNet, ResNet18
 from cl_lightning.backbones.resnet import Block
-from cl_lightning.build import backbone_of
+from cl_lightning.config.build import backbone_of
 from tests.backbones.networks import PAIRS, TEN
 from tests.commands import configure
 

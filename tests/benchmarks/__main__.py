@@ -25,7 +25,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.cli.command import main as run_command
-from cl_lightning.conf_dir import bf16_if_fast
+from cl_lightning.config.resolvers import bf16_if_fast
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Task
 from cl_lightning.engine.phases import InsideCheckpoints, Phases

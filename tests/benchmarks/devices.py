@@ -111,7 +111,7 @@ def show(found: Sequence[Measured], count: int) -> None:
 def tell_overhead(seconds: dict[str, float]) -> None:
     """Print what a process does besides training, as far as it can be told apart."""
     commands = {
-        "imports": ["-c", "import cl_lightning.experiment"],
+        "imports": ["-c", "import cl_lightning.runs.run"],
         "composing": ["-m", "cl_lightning", "--cfg", "job"],
     }
     told = {}

@@ -13,7 +13,7 @@ import torch  # noqa: F401  # its import is not the run's doing
 from cl_lightning.cli.command import main
 from cl_lightning.data import copies
 from cl_lightning.data.lease import Lease
-from cl_lightning.engine import kept
+from cl_lightning.engine import restartable as kept
 from cl_lightning.store.files import Store
 
 spent = 0.0

@@ -21,7 +21,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from cl_lightning.backbones import Backbone, ResNet
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.task import Head
 from cl_lightning.randomness import rng
 

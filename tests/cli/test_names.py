@@ -12,7 +12,7 @@ import pytest
 from cl_lightning.cli import names
 from cl_lightning.cli.command import main
 from cl_lightning.cli.help import LISTINGS
-from cl_lightning.config import compose_config
+from cl_lightning.config.compose import compose_config
 from cl_lightning.errors import Refusal
 from tests import docs
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from cl_lightning.build import build_stream
+from cl_lightning.config.build import build_stream
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.sequence import long, sequence
 from cl_lightning.data.streams.show import Show

@@ -11,16 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cl_lightning.build import build_stream
-from cl_lightning.checking import check_value
+from cl_lightning.config.build import build_stream
+from cl_lightning.config.checking import check_value
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.draws import Sizes
 from cl_lightning.data.streams.recipes import permuted, rotated, split, two_tasks
 from cl_lightning.data.streams.sequence import long, sequence
 from cl_lightning.data.streams.stream import Stream, write_drawn
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import fingerprint
 from cl_lightning.learners import Finetune
+from cl_lightning.runs.identity import fingerprint
 from tests import toys
 from tests.commands import SMALL, configure
 

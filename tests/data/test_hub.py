@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cl_lightning.checking import resolve_target
+from cl_lightning.config.checking import resolve_target
 from cl_lightning.data.sources.cache import open_images
 from cl_lightning.data.sources.hub import ParquetImages
 from cl_lightning.errors import Refusal

@@ -142,7 +142,7 @@ def test_a_stream_with_another_make_is_looked_at_again() -> None:
 
 
 def test_a_run_says_it_before_it_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cl_lightning.experiment import run
+    from cl_lightning.runs.run import run
 
     (tmp_path / "my_streams.py").write_text(
         "from cl_lightning.data.streams.stream import Stream\n"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cl_lightning.checking import check
+from cl_lightning.config.checking import check
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import permuted, split

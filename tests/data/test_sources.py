@@ -13,8 +13,8 @@ import torch
 import yaml
 from PIL import Image
 
-from cl_lightning.checking import resolve_target
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.checking import resolve_target
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.sources.arrays import Arrays
 from cl_lightning.data.sources.cache import open_images
 from cl_lightning.data.sources.folder import SUFFIXES, ImageFolder

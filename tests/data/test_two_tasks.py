@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cl_lightning.checking import check_value
+from cl_lightning.config.checking import check_value
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import FIRST_TASKS, two_tasks
 from cl_lightning.data.streams.stream import Stream

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
@@ -44,13 +44,13 @@ from cl_lightning.learners import (
     NewLeg,
     Phase,
 )
-from cl_lightning.learners.base import mapped
 from cl_lightning.learners.parts.memory import last_of_each_task, reservoir
+from cl_lightning.learners.parts.stored import mapped
 from cl_lightning.metrics.costs import Costs
+from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.protocol import LearnerError, running
 from cl_lightning.randomness import rng, seed_of, seeded
-from cl_lightning.ranks import Ranks
-from cl_lightning.resume import restore
+from cl_lightning.runs.resume import restore
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import task_key
 from cl_lightning.store.records import Place, TaskRecord

@@ -12,12 +12,12 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from cl_lightning.checking import check_arguments
+from cl_lightning.config.checking import check_arguments
+from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Split
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.settings import Training
 from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Candidate, Finetune, Phase
@@ -222,7 +222,7 @@ def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> N
 
     import yaml
 
-    from cl_lightning.conf_dir import conf_dir
+    from cl_lightning.config.resolvers import conf_dir
 
     keys = yaml.safe_load((Path(conf_dir()) / "trainer" / "default.yaml").read_text())
     assert set(keys) == {field.name for field in fields(Training)}

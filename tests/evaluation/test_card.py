@@ -15,7 +15,7 @@ from cl_lightning.data.copies import copies_in
 from cl_lightning.data.streams.resemblance import resemblance
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
-from cl_lightning.evaluation.card import Finding, Lesson, Setting, card
+from cl_lightning.evaluation.card import Finding, Setting, TaskFacts, card
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune, Independent, Phase
 from cl_lightning.protocol import Grants, ProtocolError
@@ -39,13 +39,13 @@ HONEST = Setting(
 )
 
 
-def lesson(**facts) -> Lesson:
-    return Lesson(
+def lesson(**facts) -> TaskFacts:
+    return TaskFacts(
         **{"lent": [0], "copies": {}, "replayed": 0, "held": 1000, "step_cost": 10.0, "compared": 6, **facts}
     )
 
 
-def lessons(*each: dict) -> list[Lesson]:
+def lessons(*each: dict) -> list[TaskFacts]:
     return [lesson(**{"lent": [i], **facts}) for i, facts in enumerate(each)]
 
 
@@ -255,7 +255,7 @@ def test_black_images_are_no_evidence() -> None:
 
 @pytest.mark.parametrize("n_train", [100, 1000])
 def test_permuted_digits_do_not_resemble_each_other_and_split_digits_do(n_train: int) -> None:
-    from cl_lightning.build import build_stream
+    from cl_lightning.config.build import build_stream
     from tests.commands import configure
 
     few = (

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cl_lightning.checking import check_value
+from cl_lightning.config.checking import check_value
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import AGEM, GEM, Candidate, Finetune, Learner

@@ -12,7 +12,6 @@ import pytest
 
 from cl_lightning.cli.report import main
 from cl_lightning.cli.report import main as report_command
-from cl_lightning.identity import learner_name, relevant
 from cl_lightning.report.compare import (
     COLUMNS,
     Group,
@@ -26,6 +25,7 @@ from cl_lightning.report.compare import (
 )
 from cl_lightning.report.notes import notes
 from cl_lightning.report.results import metrics_of
+from cl_lightning.runs.identity import learner_name, relevant
 from tests.commands import command, configure, run
 
 
@@ -295,7 +295,7 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
 
 
 def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> None:
-    from cl_lightning.conf_dir import conf_dir
+    from cl_lightning.config.resolvers import conf_dir
     from cl_lightning.report import compare
 
     for paper in papers():

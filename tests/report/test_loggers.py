@@ -14,7 +14,7 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from cl_lightning.build import check_targets
+from cl_lightning.config.build import check_targets
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.errors import Refusal
 from cl_lightning.loggers import CSVLogger

@@ -26,7 +26,6 @@ import torch
 import wandb
 from wandb.sdk import wandb_setup
 
-from cl_lightning import loop
 from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
 from cl_lightning.loggers import CSVLogger, wandb_run, wandb_service
@@ -43,6 +42,7 @@ from cl_lightning.report.projection import (
     is_drawn,
     metrics_at,
 )
+from cl_lightning.runs import loop
 from cl_lightning.store.files import checksum
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import RowRecord, TaskRecord
@@ -503,14 +503,14 @@ def test_curves_come_while_a_task_is_learned_online_and_at_its_end_offline(
 ) -> None:
     sent: list[dict[str, Any]] = []
     seen: list[int] = []
-    log, at_the_end = wandb.Run.log, loop.witnessed
+    log, at_the_end = wandb.Run.log, loop.card_facts
     monkeypatch.setattr(wandb.Run, "log", lambda self, row: (sent.append(row), log(self, row)))
 
-    def witnessed(*arguments: Any) -> dict[str, Any]:
+    def card_facts(*arguments: Any) -> dict[str, Any]:
         seen.append(sum("batches" in row for row in sent))
         return at_the_end(*arguments)
 
-    monkeypatch.setattr(loop, "witnessed", witnessed)
+    monkeypatch.setattr(loop, "witnessed", card_facts)
     run(tmp_path, *OFFLINE, f"logger.wandb.mode={mode}", "trainer.log_every=1", "stream.tasks=2")
     assert (seen[0] > 0) == (mode == "online")
     assert seen[1] > 0, "the first task's are there when the second one is learned"

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from cl_lightning.checking import Rate, check_arguments, check_value
-from cl_lightning.engine.settings import Training
+from cl_lightning.config.checking import Rate, check_arguments, check_value
+from cl_lightning.config.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import EWC, GEM, Finetune, Independent, Learner
 from cl_lightning.selection.grid import check_grid, grid_points

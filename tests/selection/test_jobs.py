@@ -19,7 +19,7 @@ from cl_lightning.cli.command import main
 from cl_lightning.cli.jobs import new_sweep
 from cl_lightning.cli.launching import WatchedLauncher
 from cl_lightning.cli.report import main as report
-from cl_lightning.conf_dir import sweep_name
+from cl_lightning.config.resolvers import sweep_name
 from cl_lightning.selection.sweep import write_job
 from tests.commands import SMALL
 

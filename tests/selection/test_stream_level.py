@@ -25,7 +25,7 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import schema
-from cl_lightning.resume import of_a_search
+from cl_lightning.runs.resume import of_a_search
 from cl_lightning.selection.grid import grid_points
 from cl_lightning.selection.stream_level import Choice, Scored, choose, outer_points
 from cl_lightning.selection.sweep import as_override
@@ -170,7 +170,7 @@ def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
     assert "This is not the run" not in capfd.readouterr().err
     (results,) = tmp_path.glob("elsewhere/*/*/*/results.json")
     assert "chose this run among 3 over whole streams" in results.read_text()
-    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("another run"))
     assert main([*again, f"outputs={tmp_path}"]) == 0
     winner = (folder / json.loads((folder / "sweep.json").read_text())["jobs"][2]["run"]).resolve()
     assert f"Results: {winner / 'results.json'}" in capfd.readouterr().out
@@ -208,7 +208,7 @@ def test_the_winners_file_and_its_command_find_the_winner_whatever_the_search_wa
     sweep = json.loads(sweep_of(tmp_path / "runs").read_text())
     (best,) = (sweep_of(tmp_path / "runs").parent / "best").iterdir()
     winner = (sweep_of(tmp_path / "runs").parent / sweep["chosen"][0]["runs"][0]).resolve()
-    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("another run"))
     (of_the_head,) = (line for line in best.read_text().splitlines() if line.startswith("# python"))
     assert main(["--multirun", *shlex.split(of_the_head)[4:], "seed=0"]) == 0, "and not the study's sweep"
     for sweeps in ("sweeps.sweep_grid", "search.sweep_streams"):
@@ -216,7 +216,7 @@ def test_the_winners_file_and_its_command_find_the_winner_whatever_the_search_wa
     of_the_run = json.loads((winner / "results.json").read_text())["command"]
     for arguments in (shlex.split(of_the_head)[4:], of_the_run):
         shown = []
-        monkeypatch.setattr("cl_lightning.experiment.show", lambda _, folder, **__: shown.append(folder))  # noqa: B023
+        monkeypatch.setattr("cl_lightning.runs.run.show", lambda _, folder, **__: shown.append(folder))  # noqa: B023
         assert main(arguments) == 0
         assert [folder.resolve() for folder in shown] == [winner]
         assert "This is not the run" not in capfd.readouterr().err
@@ -242,7 +242,7 @@ def test_the_chosen_run_with_another_seed_is_not_the_one_that_was_chosen(
     tmp_path: Path, monkeypatch, capsys
 ) -> None:
     marked: list[Path] = []
-    monkeypatch.setattr("cl_lightning.resume.mark_chosen", lambda folder, _: marked.append(folder))
+    monkeypatch.setattr("cl_lightning.runs.resume.mark_chosen", lambda folder, _: marked.append(folder))
     chosen = {"fingerprint": "f", "points": 2, "seeds": [0, 2], "score": 0.5, "flops": 1, "seconds": 0.0}
     results: Any = {"fingerprint": "f", "chosen": None}
     for seed in (0, 1, 2):
@@ -355,7 +355,7 @@ def test_tied_values_and_seeds_together(tmp_path: Path, monkeypatch) -> None:
     assert sweep["chosen"][0]["score"] == pytest.approx(sum(own) / 2)
     assert [path.name for path in (sweep_of(tmp_path).parent / "best").iterdir()] == ["ewc.yaml"]
     # ---- the winner's file has small numbers and the choices of groups as they were
-    monkeypatch.setattr("cl_lightning.experiment.train", lambda *_: pytest.fail("another run"))
+    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("another run"))
     again = ["--config-dir", str(sweep_of(tmp_path).parent), "+best=ewc", "~selection.grid.weight_decay"]
     assert main([*again, "seed=1", f"outputs={tmp_path}"]) == 0
 
@@ -409,7 +409,7 @@ def test_a_search_without_validation_data_chooses_nothing_and_says_so(tmp_path: 
 
 def test_the_papers_strengths_of_ewc_are_the_outer_grid_of_its_experiments() -> None:
     from cl_lightning.cli.search import points_for
-    from cl_lightning.config import compose_config
+    from cl_lightning.config.compose import compose_config
 
     for stream, learner in product(("minus", "plus", "in", "out", "pl", "long"), ("ewc", "online_ewc")):
         cfg = compose_config(f"+experiment=ctrl_{stream}", f"learner={learner}", "selection=stream_level")

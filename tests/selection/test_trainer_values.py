@@ -12,11 +12,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.command import main
-from cl_lightning.conf_dir import conf_dir
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
-from cl_lightning.experiment import run as run_config
-from cl_lightning.identity import relevant
-from cl_lightning.learners.base import mapped
+from cl_lightning.learners.parts.stored import mapped
+from cl_lightning.runs.identity import relevant
+from cl_lightning.runs.run import run as run_config
 from cl_lightning.selection.grid import searched
 from tests.commands import SMALL, configure, fingerprint_of, folder_of, run
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from cl_lightning.store import files
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.files import Store, write_tensors
-from cl_lightning.store.whole import write_whole
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ def test_work_is_done_once_and_again_where_its_record_or_its_tensors_are_damaged
         return RECORD, TENSORS
 
     for _ in range(2):
-        assert store.once("x", Outer, work) == RECORD
+        assert store.get_or_make("x", Outer, work) == RECORD
     assert len(done) == 1
     for name in ("x.json", "x.pt"):
         (tmp_path / name).write_bytes(b"")
         with pytest.warns(UserWarning, match="damaged"):
-            store.once("x", Outer, work)
+            store.get_or_make("x", Outer, work)
     assert len(done) == 3
     read, original = [], files.content_of
     monkeypatch.setattr(files, "content_of", lambda path: read.append(path) or original(path))
-    store.once("x", Outer, work)
+    store.get_or_make("x", Outer, work)
     assert len(done) == 3
     assert len(read) == 1, "a record is read once"
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cl_lightning.checking import Text
+from cl_lightning.config.checking import Text
 from cl_lightning.errors import Refusal
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")

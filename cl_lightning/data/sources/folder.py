@@ -10,7 +10,7 @@ from typing import Annotated
 
 import torch
 
-from cl_lightning.checking import Count, Fulfils, Names, Text
+from cl_lightning.config.checking import Count, Fulfils, Names, Text
 from cl_lightning.errors import Refusal
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import torch
 
-from cl_lightning.checking import Count, Fulfils, Names, Size, Text
+from cl_lightning.config.checking import Count, Fulfils, Names, Size, Text
 from cl_lightning.data.sources.folder import SPLITS, ImageFolder, Splits
 from cl_lightning.errors import Refusal
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from cl_lightning.config.suggestions import nearest
 from cl_lightning.data.sources.cache import Images, Substitute
 from cl_lightning.errors import Refusal
-from cl_lightning.likeness import nearest
 
 
 class Sources(Mapping[str, Images]):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from cl_lightning.checking import Count, Fulfils, Size, Text
+from cl_lightning.config.checking import Count, Fulfils, Size, Text
 from cl_lightning.data.sources.cache import Images
 from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty
 from cl_lightning.data.streams.given import given, given_whole

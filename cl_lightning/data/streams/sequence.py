@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field
 
-from cl_lightning.checking import Count, Names, Share, Size, Text, check_arguments
+from cl_lightning.config.checking import Count, Names, Share, Size, Text, check_arguments
 from cl_lightning.data.sources.cache import Images
 from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty
 from cl_lightning.data.streams.recipes import rotation

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import torch
 import torch.nn.functional as F
 
-from cl_lightning.checking import Count, Fulfils, Size
+from cl_lightning.config.checking import Count, Fulfils, Size
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import moved
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch.nn as nn
 from torch import Tensor
 
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.metrics.flops import once_a_shape
 
 Prefix = tuple[int, ...]  # modules from the input on, by number
@@ -34,7 +34,7 @@ class Trie(nn.Module):
         """``make(depth, num_outputs)`` gives a module: the number of outputs counts where it is or holds a
         head."""
         super().__init__()
-        self.modules_by_number = Built(lambda **how: make(**how).requires_grad_(False).eval())
+        self.modules_by_number = GrowingList(lambda **how: make(**how).requires_grad_(False).eval())
         self.paths: list[list[int]] = []  # by task
 
     def add(self, prefix: Prefix, modules: Iterable[nn.Module], num_outputs: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cl_lightning.checking import Count
+from cl_lightning.config.checking import Count
 from cl_lightning.data.sources.synthetic.drawing import (
     FONTS,
     Drawn,

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from cl_lightning.checking import Count, Size
+from cl_lightning.config.checking import Count, Size
 from cl_lightning.randomness import rng
 
 FIELD = 64  # pixels of a distance field

@@ -12,7 +12,7 @@ from functools import cache
 
 import torch
 
-from cl_lightning.checking import Count
+from cl_lightning.config.checking import Count
 from cl_lightning.data.sources.synthetic.drawing import (
     Drawn,
     Draws,

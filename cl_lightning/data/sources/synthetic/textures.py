@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cl_lightning.checking import Count, Size
+from cl_lightning.config.checking import Count, Size
 from cl_lightning.data.sources.synthetic.drawing import Drawn, Draws, any_colour, over, to_bytes
 from cl_lightning.randomness import rng
 

@@ -14,11 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.evaluation.scenario import scenario
-from cl_lightning.identity import learner_name
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.wandb_run import options_in
 from cl_lightning.loggers.wandb_sweep import own_options
 from cl_lightning.report.tables import headline
+from cl_lightning.runs.identity import learner_name
 from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_job
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from cl_lightning import termination
 from cl_lightning.errors import Refusal
-from cl_lightning.meeting import TO_START, found, met
+from cl_lightning.parallel.rendezvous import TO_START, join_store, rank_from_env
 
 PIECE = 4 << 20  # bytes of one message: torch's store takes up to 8 MB
 BEAT = 0.5  # seconds between two signs of life
@@ -42,11 +42,11 @@ class Ranks:
         """Whether this process writes the run's folder, logs and prints."""
         return self.rank == 0
 
-    def first(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's value, on all ranks. Only rank 0's is read."""
         return value
 
-    def gathered(self, value: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, in their order, on rank 0; elsewhere nothing."""
         return [value]
 
@@ -71,14 +71,14 @@ class SeveralRanks(Ranks):
         self.read_by_all: list[str] = []  # keys of messages of rank 0's, until the others have read them
         self.trouble: str | None = None  # why another rank has ended; "": it was interrupted
 
-    def first(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         self.number += 1
         if not self.is_writer:
             return self.get(f"{self.number}")
         self.read_by_all += self.put(f"{self.number}", value)
         return value
 
-    def gathered(self, value: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         self.number += 1
         if not self.is_writer:
             self.put(f"{self.number}-{self.rank}", value)
@@ -89,7 +89,7 @@ class SeveralRanks(Ranks):
         return [value, *found]
 
     def agree(self, about: Mapping[str, str]) -> None:
-        for rank, its in enumerate(self.gathered(dict(about))):
+        for rank, its in enumerate(self.gather(dict(about))):
             other = [f"{key} {its[key]}, not {value}" for key, value in about.items() if its[key] != value]
             if other:
                 raise Refusal(
@@ -142,7 +142,7 @@ class SeveralRanks(Ranks):
             ) from error
 
     def tell(self) -> None:
-        found = self.gathered([self.sent, self.waited])
+        found = self.gather([self.sent, self.waited])
         if self.is_writer:
             sent, waited = sum(of_one[0] for of_one in found), [of_one[1] for of_one in found]
             print(
@@ -254,7 +254,7 @@ def current() -> Ranks:
 def joined() -> Iterator[Ranks]:
     """Join the other processes of this run, if whoever started this one says that there are some."""
     global _current
-    where = found()
+    where = rank_from_env()
     if where is None or _current.size > 1:
         yield _current
         return
@@ -288,7 +288,7 @@ def connected(rank: int, size: int) -> Any:
     import torch.distributed as dist
 
     if not _store:
-        _store.append(met(rank, size))
+        _store.append(join_store(rank, size))
     start = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)  # torchrun keeps its store over starts
     step = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]  # ports may be the same
     return dist.PrefixStore(f"{'.'.join(step)}/start{start}/run{next(_runs)}", _store[0])

@@ -11,9 +11,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
 
-from cl_lightning.checking import Count, FolderName, Size, Text, check_arguments, target_of
-from cl_lightning.conf_dir import conf_dir
-from cl_lightning.engine.settings import Training
+from cl_lightning.config.checking import Count, FolderName, Size, Text, check_arguments, target_of
+from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import Grants
 

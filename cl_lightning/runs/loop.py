@@ -15,30 +15,30 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
 from cl_lightning import termination
-from cl_lightning.at_end import reference, validated
-from cl_lightning.build import build_callbacks, build_learner
+from cl_lightning.config.build import build_callbacks, build_learner
+from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Task
-from cl_lightning.engine.boundary import check_adopted, task_record, witnessed
+from cl_lightning.engine.boundary import card_facts, check_adopted, task_record
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.kept import kept_of, made
-from cl_lightning.engine.logs import tell
+from cl_lightning.engine.logs import call_loggers
 from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.rounds import NEXT, Rounds
-from cl_lightning.engine.settings import Training
+from cl_lightning.engine.restartable import kept_of, made_by_init
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import opened_loggers
-from cl_lightning.opening import tell_start
+from cl_lightning.parallel.ranks import Ranks
+from cl_lightning.parallel.rounds import NEXT, Rounds
 from cl_lightning.protocol import Grants
-from cl_lightning.ranks import Ranks
 from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import write_results
 from cl_lightning.report.schema import Results
-from cl_lightning.resume import (
+from cl_lightning.runs.announce import tell_start
+from cl_lightning.runs.final import reference, validated
+from cl_lightning.runs.resume import (
     begin_or_resume,
     check_run,
     restore,
@@ -71,7 +71,7 @@ def train(
         torch.cuda.set_device(device)  # whose generator is seeded
     learner = build_learner(cfg, stream).to(device)
     check_run(cfg, stream, settings, learner, grants)
-    at_start = made(learner)
+    at_start = made_by_init(learner)
     tells = ranks.is_writer and share in (None, NEXT)  # whether it logs, and shows how far it is
     callbacks = build_callbacks(cfg) if tells else []
     store, learned = begin_or_resume(cfg, folder, stream, learner, command, ranks, share)
@@ -137,7 +137,7 @@ class Loop:
             if before is not None:
                 check_adopted(self.learner, before, phases)
             notify(self.callbacks, "on_task_end", self.learner, task)
-            seen = witnessed(self.learner, task, self.at_start)
+            seen = card_facts(self.learner, task, self.at_start)
         with phases.work.costs.timed("checkpoint"):
             content = {"learner": self.learner.state_dict(), "moments": phases.moments}
             saved = store.save_tensors(task_key(index), content | kept_of(self.callbacks))
@@ -159,7 +159,7 @@ class Loop:
         self.store.save(row_key(learned), measured, saved)
         if self.progress is not None:
             self.progress.say(learned, len(self.stream))
-        tell(self.loggers, "boundary")
+        call_loggers(self.loggers, "boundary")
         if learned < len(self.stream):  # the last predictors are also tested on validation data
             self.store.drop("work")
 
@@ -169,14 +169,16 @@ class Loop:
         rows = self.evaluator.measure(self.phases.predictors(self.learner, learned, last), learned)
         work, seconds = self.phases.collect_work(), perf_counter() - began
         record = RowRecord(learned, rows, self.evaluator.masks, work.phases, work.costs, seconds)
-        tell(self.loggers, "log_metrics", {"learned": learned, **tests_of(record)}, step=self.phases.step)
+        call_loggers(
+            self.loggers, "log_metrics", {"learned": learned, **tests_of(record)}, step=self.phases.step
+        )
         notify(self.callbacks, "on_evaluated", self.learner, learned, record.first)
         return record
 
     def measure_at_end(self) -> None:
         """Validation data of all tasks and, if that is asked for, the last task learned alone."""
-        stream, phases, once = self.stream, self.phases, self.store.once
-        once(
+        stream, phases, get_or_make = self.stream, self.phases, self.store.get_or_make
+        get_or_make(
             "validation",
             ValidationRecord,
             lambda: (validated(phases, self.learner, stream, self.evaluator), None),
@@ -184,7 +186,9 @@ class Loop:
         if self.cfg.reference:
             phases.collect_work()
             phases.step = steps_until(self.store, len(stream))
-            once("reference", ReferenceRecord, lambda: (reference(self.cfg, stream, phases, self.data), None))
+            get_or_make(
+                "reference", ReferenceRecord, lambda: (reference(self.cfg, stream, phases, self.data), None)
+            )
 
 
 def notify(callbacks: Sequence[pl.Callback], hook: str, *arguments: Any) -> None:

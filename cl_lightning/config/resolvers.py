@@ -15,7 +15,7 @@ def bf16_if_fast() -> str:
     return "bf16-mixed" if flags.is_file() and "avx512_bf16" in flags.read_text() else "32"
 
 
-LOOKS = (
+WITHOUT_RESULT = (
     "outputs",
     "cache",
     "resume",
@@ -33,7 +33,11 @@ AT_ONCE = ("hydra.sweeper.max_batch_size", "hydra.sweeper.n_jobs")  # how many j
 def sweep_name(_root_: DictConfig) -> str:
     """A name for the sweep of a command line: the same for the same sweep."""
     hydra = _root_.hydra
-    what = [each for each in hydra.overrides.task if each.partition("=")[0].partition(".")[0] not in LOOKS]
+    what = [
+        each
+        for each in hydra.overrides.task
+        if each.partition("=")[0].partition(".")[0] not in WITHOUT_RESULT
+    ]
     how = [each for each in hydra.overrides.hydra if each.lstrip("+~").startswith(OF_SWEEPER)]
     swept = [*sorted(what), *sorted(each for each in how if not each.startswith(AT_ONCE))]
     return hashlib.sha256(json.dumps([swept, str(hydra.sweeper.get("params"))]).encode()).hexdigest()[:8]
@@ -51,7 +55,7 @@ OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
 
 def conf_dir() -> str:
     """The shipped configuration: beside the package in a checkout, inside it in a wheel."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for place in (package / "conf", package.parent / "conf"):
         if (place / "config.yaml").is_file():
             return str(place)

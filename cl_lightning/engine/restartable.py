@@ -13,8 +13,9 @@ import torch.nn as nn
 from cl_lightning.data.lease import DEPTH, reachable
 from cl_lightning.engine.proposals import storage_of
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Learner, check_storable
-from cl_lightning.learners.parts.built import Built
+from cl_lightning.learners.base import Learner
+from cl_lightning.learners.parts.growing_list import GrowingList
+from cl_lightning.learners.parts.stored import check_storable
 from cl_lightning.protocol import ProtocolError
 from cl_lightning.randomness import forked
 
@@ -22,7 +23,7 @@ NAMED = 3  # in a message
 OF_MODULES = frozenset(vars(pl.LightningModule()))  # attributes of all, which torch and Lightning look after
 
 
-def made(root: nn.Module, name: str = "self") -> dict[str, list]:
+def made_by_init(root: nn.Module, name: str = "self") -> dict[str, list]:
     """What ``__init__`` makes, and a restart makes again, by name: the classes of all modules, the values of
     their attributes that no checkpoint stores, and the shapes of the tensors that one stores."""
     state = root.state_dict(keep_vars=True)
@@ -72,18 +73,18 @@ def value_of(part: Any) -> str | int:
 
 def check_kept(learner: Learner, at_start: dict[str, list]) -> None:
     """Refuse a learner that at a task's end has something else than ``made`` found at the start, or in what a
-    ``Built`` would make again, where a restart would not find it."""
+    ``GrowingList`` would make again, where a restart would not find it."""
     for path, built in learner.named_modules():
-        for i, how in enumerate(built.how) if isinstance(built, Built) else ():
+        for i, how in enumerate(built.how) if isinstance(built, GrowingList) else ():
             if (name := f"self.{path}.{i}") not in at_start:
                 with forked():
-                    at_start.update(made(built.make(**how), name))
-    if changed := different(at_start, made(learner)):
+                    at_start.update(made_by_init(built.make(**how), name))
+    if changed := different(at_start, made_by_init(learner)):
         raise ProtocolError(
             f"{type(learner).__name__} keeps {changed} from one task to the next, and no checkpoint "
             "brings it back: a restart would go on with what __init__ makes.",
             "Keep tensors and plain values in self.memory, those of a network in register_buffer. Make "
-            "modules in __init__, those that grow in a Built(make).\nWhat is for one task alone: set it back "
+            "modules in __init__, those that grow in a GrowingList(make).\nWhat is for one task alone: set it back "
             "in on_task_end.",
         )
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch.nn as nn
 
 
-class Built(nn.ModuleList):
+class GrowingList(nn.ModuleList):
     """Modules that remember how each was made, in plain values: an empty list that is loaded from a
     checkpoint makes them again.
 
-    >>> heads = Built(lambda units: nn.Linear(4, units))
+    >>> heads = GrowingList(lambda units: nn.Linear(4, units))
     >>> heads.add(nn.Linear(4, 2), units=2)
-    >>> again = Built(heads.make)
+    >>> again = GrowingList(heads.make)
     >>> again.load_state_dict(heads.state_dict())
     <All keys matched successfully>
     >>> again[0].out_features

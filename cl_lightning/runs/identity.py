@@ -88,7 +88,7 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
 def effective_settings(cfg: DictConfig) -> dict[str, Any]:
     """The configuration, resolved, with the value that is really used in the place of each null: the grid
     that is searched, the trainer's own values."""
-    from cl_lightning.engine.settings import OPTIMIZER_KEYS, Hyperparameters
+    from cl_lightning.config.settings import OPTIMIZER_KEYS, Hyperparameters
     from cl_lightning.selection.grid import searched
 
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
@@ -145,7 +145,7 @@ def versions(cfg: DictConfig) -> dict[str, str]:
 def source_hash(cfg: DictConfig) -> str:
     """A hash of this package's code, and of your own that the configuration leads to (``own_sources``), but
     for loggers: they change no result, and one that failed can be mended or left out."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     of_results: Any = OmegaConf.to_container(cfg, resolve=False)
     of_results.pop("logger", None)
     of_package = {file.relative_to(package).as_posix(): file.read_bytes() for file in package.rglob("*.py")}
@@ -219,7 +219,7 @@ def environment() -> dict[str, str]:
 
 def commit() -> str:
     """The commit of this package's checkout; ``unknown`` where it is installed otherwise."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     command = ["git", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.split("\n")

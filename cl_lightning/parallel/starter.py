@@ -18,9 +18,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning import termination
-from cl_lightning.config import check_config
+from cl_lightning.config.compose import check_config
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.meeting import STARTER, found
+from cl_lightning.parallel.rendezvous import STARTER, rank_from_env
 
 TO_SAVE = 40.0  # seconds that ranks have to save what they train, when they are asked to end
 KEPT = "What was trained is kept, and the same command goes on where it was."
@@ -32,12 +32,12 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     A process that only starts others imports little, so that they begin soon.
     """
     check_config(cfg)  # before torch is imported
-    if cfg.trainer.devices != 1 and found() is None:
+    if cfg.trainer.devices != 1 and rank_from_env() is None:
         from cl_lightning.engine.devices import count_of
 
         if (count := count_of(cfg.trainer.devices, cfg.trainer.accelerator)) > 1:
             return on_several(cfg, count, command)
-    from cl_lightning import experiment
+    from cl_lightning.runs import run as experiment
 
     return experiment.run(cfg, command)
 
@@ -94,7 +94,7 @@ def children(folder: Path, env: dict[str, str], count: int) -> Iterator[list[sub
     try:
         for number in range(count):
             of_rank = {**env, "RANK": str(number), "LOCAL_RANK": str(number)}
-            program = [sys.executable, "-m", "cl_lightning.cli.rank", str(folder)]
+            program = [sys.executable, "-m", "cl_lightning.parallel.rank", str(folder)]
             # In a session of its own, since Ctrl-C comes to this process, which asks the ranks to end.
             ranks.append(subprocess.Popen(program, env=of_rank, start_new_session=True))
         yield ranks

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from cl_lightning.build import build_learner, builder
+from cl_lightning.config.build import build_learner, builder
+from cl_lightning.config.settings import OPTIMIZER_KEYS
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.settings import OPTIMIZER_KEYS
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune
 from cl_lightning.learners.base import Learner

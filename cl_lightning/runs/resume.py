@@ -11,19 +11,28 @@ from typing import Any
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.build import named_callbacks
+from cl_lightning.config.build import named_callbacks
+from cl_lightning.config.settings import Training
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.engine.kept import give_back
-from cl_lightning.engine.rounds import NEXT, PLAN, missing
-from cl_lightning.engine.settings import Training
+from cl_lightning.engine.restartable import give_back
 from cl_lightning.errors import Diverged, Refusal
-from cl_lightning.identity import as_used, changed, environment, fingerprint, learner_name, relevant, versions
 from cl_lightning.learners.base import Learner
+from cl_lightning.parallel.ranks import Ranks
+from cl_lightning.parallel.rounds import NEXT, PLAN, missing
 from cl_lightning.protocol import Grants
-from cl_lightning.ranks import Ranks
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import Results
+from cl_lightning.runs.identity import (
+    as_used,
+    changed,
+    environment,
+    fingerprint,
+    learner_name,
+    relevant,
+    versions,
+)
 from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_chooses
+from cl_lightning.store.atomic import in_time
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import (
     branch,
@@ -47,7 +56,6 @@ from cl_lightning.store.records import (
 )
 from cl_lightning.store.shared import SharedStore
 from cl_lightning.store.status import read_status
-from cl_lightning.store.whole import in_time
 
 NO_VALIDATION = (
     "has no validation data.\nSet n_val of the stream or its tasks above 0; with trainer.single_pass, which "
@@ -103,7 +111,7 @@ def begin_or_resume(
     if ranks.is_writer:
         store, learned = begun(cfg, folder, stream, learner, command, share)
         about = [store.run, learned]
-    run, learned = ranks.first(about)
+    run, learned = ranks.broadcast(about)
     return SharedStore(folder, run, ranks), learned
 
 
@@ -116,7 +124,7 @@ def begun(
     share: str | None,
 ) -> tuple[Store, int]:
     if share not in (None, NEXT):
-        return taken_up(folder)
+        return open_for_share(folder)
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
     if cfg.resume == "retry" and has_diverged(folder):
         store.drop("work")  # what the phase came to would be read back
@@ -147,7 +155,7 @@ def missing_in(folder: Path) -> list[str] | None:
     return None if found is None else missing(found[0])
 
 
-def taken_up(folder: Path) -> tuple[Store, int]:
+def open_for_share(folder: Path) -> tuple[Store, int]:
     """The store of a run of which this job trains one share: it is only read here, and other jobs use it,
     too."""
     found = open_store(folder)
@@ -156,7 +164,7 @@ def taken_up(folder: Path) -> tuple[Store, int]:
     return found[0], learned_tasks(found[0])
 
 
-def left_beside(folder: Path, share: str) -> list[str] | None:
+def wait_for_shares(folder: Path, share: str) -> list[str] | None:
     """As ``missing_in``, for the job of this share. It waits for what other machines wrote: its share, and
     all tasks that are learned before. None where they do not come."""
 

@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from cl_lightning.config.suggestions import nearest
 from cl_lightning.errors import Refusal, UnknownKey
-from cl_lightning.likeness import nearest
 from cl_lightning.protocol import place_in
 
 # ---- annotations for keys ----------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ def main(folder: Path) -> int:
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from cl_lightning import conf_dir  # noqa: F401  (registers what configurations may ask for)
     from cl_lightning.cli.sentences import sentence
+    from cl_lightning.config import resolvers as conf_dir  # noqa: F401  (registers what configurations may ask for)
     from cl_lightning.errors import Diverged
-    from cl_lightning.experiment import run
-    from cl_lightning.ranks import OtherRankEnded, have_met
+    from cl_lightning.parallel.ranks import OtherRankEnded, have_met
+    from cl_lightning.runs.run import run
 
     job, cfg = json.loads((folder / "job.json").read_text()), OmegaConf.load(folder / "config.yaml")
     if job["sweep"]:

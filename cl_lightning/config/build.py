@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.checking import check, keyword_parameters, made_by, resolve_target
+from cl_lightning.config.checking import check, keyword_parameters, made_by, resolve_target
 from cl_lightning.errors import Refusal
-from cl_lightning.identity import effective_settings
 from cl_lightning.protocol import running
 from cl_lightning.randomness import seeded
+from cl_lightning.runs.identity import effective_settings
 from cl_lightning.selection.sweep import in_a_sweep
 
 if TYPE_CHECKING:

@@ -9,28 +9,28 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from cl_lightning import termination
-from cl_lightning.build import build_stream, check_targets
-from cl_lightning.config import check_config
+from cl_lightning.config.build import build_stream, check_targets
+from cl_lightning.config.compose import check_config
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.engine.rounds import NEXT
 from cl_lightning.errors import InUse, Refusal, RoundOver
-from cl_lightning.identity import changed, run_folder, versions
-from cl_lightning.loop import train
-from cl_lightning.opening import tell_shown
-from cl_lightning.ranks import Ranks, joined
+from cl_lightning.parallel.ranks import Ranks, joined
+from cl_lightning.parallel.rounds import NEXT
 from cl_lightning.report.figures import draw_missing
 from cl_lightning.report.results import finished_results
 from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import show
-from cl_lightning.resume import (
+from cl_lightning.runs.announce import tell_shown
+from cl_lightning.runs.identity import changed, run_folder, versions
+from cl_lightning.runs.loop import train
+from cl_lightning.runs.resume import (
     NO_VALIDATION,
     afresh_if_mended,
-    left_beside,
     missing_in,
     not_shared,
     of_a_search,
     refuse_again,
     refuse_to_choose,
+    wait_for_shares,
 )
 from cl_lightning.selection.sweep import in_a_sweep, in_rounds, tell_folder
 from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
@@ -57,12 +57,12 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
         if ranks.is_writer:
             tell_folder(folder)
             results = finished_results(folder) if cfg.resume is not False else None
-        results = ranks.first(results)
+        results = ranks.broadcast(results)
         if results is not None and ranks.is_writer:
             tell_shown(cfg, folder)
         if results is None:
             with suppress(RoundOver):
-                results = made(cfg, folder, stream, command, ranks, share)
+                results = make_run(cfg, folder, stream, command, ranks, share)
             if cfg.progress and not in_a_sweep():
                 ranks.tell()
         if results is None or not ranks.is_writer:
@@ -79,7 +79,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     return mean
 
 
-def made(
+def make_run(
     cfg: DictConfig,
     folder: Path,
     stream: Stream,
@@ -95,18 +95,18 @@ def made(
         progress = None
         if ranks.is_writer:
             try:
-                progress = holding.enter_context(held(folder, cfg))
+                progress = holding.enter_context(run_lock(folder, cfg))
             except InUse:
                 if not of_a_round:
                     raise
-        if ranks.first(progress is None):
+        if ranks.broadcast(progress is None):
             raise RoundOver  # another job of the round goes on
         with ranks.as_one():
             return train(cfg, folder, stream, command, ranks, progress, share and NEXT)
 
 
 @contextmanager
-def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
+def run_lock(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
     """Hold the run's folder, afresh if that is asked for, and say there how the run ends."""
     with locked(folder):
         refuse_beside_jobs(folder)
@@ -122,11 +122,11 @@ def held(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
 def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks, share: str) -> None:
     """Train one share of the phase at hand, in a job of a sweep; other jobs do so at the same time. The job
     that ends last goes on."""
-    left = ranks.first(left_beside(folder, share) if ranks.is_writer else None)
+    left = ranks.broadcast(wait_for_shares(folder, share) if ranks.is_writer else None)
     if left is None:
         raise not_shared(folder)
     if share in left:
         with locked(folder / share) if ranks.is_writer else nullcontext(), suppress(RoundOver):
             train(cfg, folder, stream, (), ranks, None, share)
-    if ranks.first(missing_in(folder) if ranks.is_writer else None) != []:
+    if ranks.broadcast(missing_in(folder) if ranks.is_writer else None) != []:
         raise RoundOver

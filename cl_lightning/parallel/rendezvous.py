@@ -16,7 +16,7 @@ FIRST_PORT, PORTS = 15_000, 15_000  # of srun's tasks: a port for each step of a
 STARTER = "CL_LIGHTNING_STARTER"  # the process that has started this one as a rank
 
 
-def found() -> tuple[int, int, int] | None:
+def rank_from_env() -> tuple[int, int, int] | None:
     """Rank, number of ranks and rank on this machine, as torchrun, ``trainer.devices`` or srun tell them;
     None where this process is alone."""
     env = os.environ
@@ -33,7 +33,7 @@ def found() -> tuple[int, int, int] | None:
     return where if where[1] > 1 else None
 
 
-def met(rank: int, size: int) -> Any:
+def join_store(rank: int, size: int) -> Any:
     """The store at the place where all ranks meet. Looked for in short attempts: signals are not handled
     while torch waits."""
     import torch.distributed as dist
@@ -77,7 +77,7 @@ def meeting_place() -> tuple[str, int]:
 
 def refuse_several(what: str) -> None:
     """Refuse what one process must do, where torchrun or srun has started several."""
-    if (where := found()) is not None:
+    if (where := rank_from_env()) is not None:
         raise Refusal(
             f"{what} is for one process, and torchrun or srun has started {where[1]} of this one. Start it "
             "once, with trainer.devices=N or a launcher: its runs then have several devices."

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cl_lightning.engine.shares import divided
 from cl_lightning.errors import RoundOver
 from cl_lightning.learners.base import Phase
+from cl_lightning.parallel.shares import divided
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import GroupRecord, Place, PlanRecord
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cl_lightning.checking import Count, NotNegative, Positive, Rate, Size, check_arguments
+from cl_lightning.config.checking import Count, NotNegative, Positive, Rate, Size, check_arguments
 from cl_lightning.errors import Refusal
 
 
