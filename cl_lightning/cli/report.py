@@ -99,9 +99,7 @@ def print_groups(
     lists = [[row for _, row in part] for _, part in of_stream]
     below = [*notes(groups), *more]
     if as_markdown:
-        print(plain("
-
-".join([*(markdown(heads, part) for part in lists), *below])))
+        print(plain("\n\n".join([*(markdown(heads, part) for part in lists), *below])))
         return
     console = console or new_console()
     keys = keys_of(groups)
