@@ -513,7 +513,7 @@ class GrowsDifferently(Finetune):
     ],
 )
 def test_what_a_restart_would_not_find_is_named_at_the_boundary(cls: type[Finetune], names: str) -> None:
-    told = rf"{cls.__name__} keeps {re.escape(names)} from .*__init__.*\n.*self\.memory.*GrowingList.*\n.*on_task_end"
+    told = rf"{cls.__name__} keeps {re.escape(names)} from .*__init__.*\n.*self\.memory.*\n.*on_task_end"
     with pytest.raises(ProtocolError, match=told):
         learn(make(cls), toys.stream(), fresh=lambda: make(cls))
 

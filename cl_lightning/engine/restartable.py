@@ -84,8 +84,8 @@ def check_kept(learner: Learner, at_start: dict[str, list]) -> None:
             f"{type(learner).__name__} keeps {changed} from one task to the next, and no checkpoint "
             "brings it back: a restart would go on with what __init__ makes.",
             "Keep tensors and plain values in self.memory, those of a network in register_buffer. Make "
-            "modules in __init__, those that grow in a GrowingList(make).\nWhat is for one task alone: set it "
-            "back in on_task_end.",
+            "modules in __init__, those that grow in a GrowingList(make).\nWhat is for one task alone: set "
+            "it back in on_task_end.",
         )
 
 

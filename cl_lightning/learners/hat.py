@@ -59,7 +59,7 @@ class HAT(Learner):
         self.strength, self.s_max = strength, s_max
         self.network, self.trunk = None, self.parts(0, 1)[0]
         self.heads = GrowingList(lambda num_outputs: self.parts(0, num_outputs)[1])
-        self.memory["e"] = torch.empty(0, sum(units(self.trunk)))  # (tasks, units)
+        self.memory["e"] = []  # (units,) of each task
 
     def parts(self, task: int, num_outputs: int) -> tuple[nn.ModuleList, nn.Module]:
         *trunk, head = own_network(self, task, num_outputs).path_modules().values()
@@ -83,7 +83,8 @@ class HAT(Learner):
 
     def used(self) -> Tensor:
         """(units,) A."""
-        return F.pad(torch.sigmoid(self.s_max * self.memory["e"]), (0, 0, 0, 1)).amax(0)
+        none = next(self.trunk.parameters()).new_zeros(sum(units(self.trunk)))
+        return torch.stack([none, *(torch.sigmoid(self.s_max * e) for e in self.memory["e"])]).amax(0)
 
     def logits(self, c: Candidate, batch: Batch) -> Tensor:
         s = self.s(batch) if c.network.training else self.s_max
@@ -107,7 +108,7 @@ class HAT(Learner):
 
     def masks(self) -> Iterator[Tensor]:
         """min(A of its output, A of its input) of each weight in the trunk; pixels are in use."""
-        below = self.memory["e"].new_ones(1)
+        below = self.used().new_ones(1)
         for module, A in zip(self.trunk, self.used().split(units(self.trunk))):
             for w in module.parameters():
                 both = torch.minimum(A[:, None], spread(below, w.shape[1])) if w.dim() > 1 else A
@@ -117,11 +118,11 @@ class HAT(Learner):
     def adopt(self, c: Candidate, task: Task) -> None:
         self.trunk = gated(c).trunk
         self.heads.add(gated(c).head, num_outputs=len(task.head.owned[task.index]))
-        self.memory["e"] = torch.cat([self.memory["e"], gated(c).embedding.detach()[None]])
+        self.memory["e"] = [*self.memory["e"], gated(c).embedding.detach()]
 
     def account(self) -> dict[str, Any]:
         """Units a layer: in all, those with an open gate in this task, and those with one in any task."""
-        opened, sizes = self.memory["e"] > 0, units(self.trunk)
+        opened, sizes = torch.stack(self.memory["e"]) > 0, units(self.trunk)
         of_task, of_any = ([int(n.sum()) for n in row.split(sizes)] for row in (opened[-1], opened.any(0)))
         return {"units": sizes, "units_used": of_task, "units_used_so_far": of_any}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from dataclasses import replace
 from itertools import combinations
 from statistics import fmean, stdev
@@ -179,7 +180,7 @@ class SeesOnePicture(Finetune):
 
     def __init__(self, **base: object) -> None:
         super().__init__(**base)
-        self.seen: dict[str, list] = {}
+        self.seen = UserDict()  # no plain value, which nobody may change while a phase trains
 
     def logits(self, c, batch):
         if c.network.training:

@@ -532,7 +532,7 @@ def test_draws_in_any_hook_depend_on_seed_and_step_and_not_on_global_state(patie
 class NotesDraws(Finetune):
     """Draws in every hook, and notes it by the hook's name."""
 
-    drawn: dict = {}  # of the class: testing is done by copies
+    drawn = UserDict()  # of the class: testing is done by copies
 
     def note(self, name, value=None):
         value = torch.rand(()) if value is None else value
@@ -594,8 +594,8 @@ class ToldItsTask(NotesDraws):
     needs = Needs(task_id_at_test=True)
 
 
-def drawn_by(seed: int, learner_class: type[NotesDraws] = NotesDraws) -> dict[str, list[float]]:
-    NotesDraws.drawn = {}
+def drawn_by(seed: int, learner_class: type[NotesDraws] = NotesDraws) -> UserDict:
+    NotesDraws.drawn = UserDict()
     s = toys.stream(tasks=2)
     learn(learner_class(build=builder(s), head=s.head, seed=seed), s, training(max_epochs=2, patience=100))
     return NotesDraws.drawn

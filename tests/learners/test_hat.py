@@ -15,6 +15,7 @@ from cl_lightning.data.task import Batch, Head
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import HAT
 from cl_lightning.learners.base import Candidate
+from cl_lightning.learners.hat import units
 from cl_lightning.randomness import rng, seeded
 from tests import toys
 from tests.learners import by_hand
@@ -105,7 +106,7 @@ def test_tasks_are_learned_as_by_hand(network: str, momentum: float, monkeypatch
     def close(one: torch.Tensor, other: torch.Tensor) -> bool:
         return (one - other).abs().max() < 1e-5
 
-    assert close(learner.memory["e"], torch.stack(embeddings))
+    assert close(torch.stack(learner.memory["e"]), torch.stack(embeddings))
     assert close(by_hand.row(list(learner.trunk.parameters())), by_hand.row(trunk))
     assert close(
         by_hand.row(list(learner.heads.parameters())), by_hand.row([w for head in heads for w in head])
@@ -122,7 +123,7 @@ def test_tasks_are_learned_as_by_hand(network: str, momentum: float, monkeypatch
 def in_use(s: toys.Stream, of_each: int = 7, **options: Any) -> HAT:
     """After a task that uses so many units of both layers, wholly, and no other."""
     learner = toys.learn(hat(s, **options), s, toys.training(max_epochs=1), tasks=1).learner
-    learner.memory["e"] = torch.where(torch.arange(32) % 16 < of_each, 6.0, -6.0)[None]
+    learner.memory["e"] = [torch.where(torch.arange(32) % 16 < of_each, 6.0, -6.0)]
     return learner
 
 
@@ -207,13 +208,13 @@ def test_with_gates_open_or_closed_old_tasks_outputs_keep_their_bits(options: di
 
     class Notes(Binary):
         def on_task_end(self, task):
-            said[task.index] = self.eval()(x, task.index), self.memory["e"].clone()
+            said[task.index] = self.eval()(x, task.index), torch.stack(self.memory["e"])
 
     settings = toys.training(weight_decay=0.01, **options)
     learner = toys.learn(Notes(build=builder(s), head=s.head), s, settings).learner
     for task, (logits, rows) in said.items():
         assert torch.equal(learner(x, task), logits)
-        assert torch.equal(learner.memory["e"][: task + 1], rows)
+        assert torch.equal(torch.stack(learner.memory["e"][: task + 1]), rows)
 
 
 @pytest.mark.parametrize("options", [{}, {"optimizer": "sgd", "lr": 0.1}], ids=["adam", "sgd"])
@@ -300,7 +301,7 @@ def test_it_tells_the_units_that_each_task_uses() -> None:
     learner = in_use(s, of_each=7)
     assert learner.account() == {"units": [16, 16], "units_used": [7, 7], "units_used_so_far": [7, 7]}
     row = torch.where(torch.arange(32) % 16 >= 6, 0.5, -0.5) * torch.where(torch.arange(32) < 16, 1, -1)
-    learner.memory["e"] = torch.cat([learner.memory["e"], row[None]])
+    learner.memory["e"] = [*learner.memory["e"], row]
     assert learner.account() == {"units": [16, 16], "units_used": [10, 6], "units_used_so_far": [16, 7]}
 
 
@@ -337,5 +338,5 @@ def test_what_it_holds_is_published(network, options, classes, tasks, megabytes)
         learner = HAT(build=partial(network, head=head, **options), head=head)
         one_head = learner.parts(0, classes)[1]
         learner.heads.extend(copy.deepcopy(one_head) for _ in range(tasks))
-    numbers = sum(p.numel() for p in learner.parameters()) + tasks * learner.memory["e"].shape[1]
+    numbers = sum(p.numel() for p in learner.parameters()) + tasks * sum(units(learner.trunk))
     assert round(4e-6 * numbers, 3) == megabytes
