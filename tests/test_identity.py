@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from joblib import Parallel, delayed
 from omegaconf import OmegaConf
 
+import cl_lightning
 from cl_lightning.runs.identity import source_hash
 
+PACKAGE = Path(cl_lightning.__file__).parent
 FILES = {
     "mine/__init__.py": "from .inner import Mine\nfrom .inner import *",
     "mine/inner.py": "from bases import Base\n\nclass Mine(Base):\n    class Nested(Base): ...",
@@ -43,6 +46,49 @@ def config(target: str) -> dict:
 
 def hash_of(target: str) -> str:
     return source_hash(OmegaConf.create(config(target)))
+
+
+EDITED = """
+import sys
+from pathlib import Path
+from omegaconf import OmegaConf
+from cl_lightning.runs.identity import source_hash
+package = Path(sys.argv[1])
+cfg = OmegaConf.create({"learner": {"_target_": sys.argv[2]}})
+before = source_hash(cfg)
+for file in sorted(package.rglob("*.py")):
+    text = file.read_bytes()
+    file.write_bytes(text + b"# a remark")
+    if source_hash(cfg) != before:
+        print(file.relative_to(package))
+    file.write_bytes(text)
+"""
+ROOMS = {"data", "backbones", "engine", "metrics", "evaluation"}
+FILES_OF_RESULTS = {
+    "learners/base.py", "selection/rules.py", "selection/grid.py", "config/settings.py", "config/build.py",
+    "runs/loop.py", "runs/final.py", "protocol.py", "randomness.py", "learners/finetune.py",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "own"),
+    [("NewLeg", {"new_leg", "new_head"}), ("gem.GEM", {"gem"})],
+)
+def test_an_edit_of_this_package_is_noticed_where_it_can_change_a_result(
+    target: str, own: set[str], tmp_path: Path
+) -> None:
+    package = tmp_path / "cl_lightning"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        [sys.executable, "-c", EDITED, str(package), f"cl_lightning.learners.{target}"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    files = {file.relative_to(package).as_posix() for file in package.rglob("*.py")}
+    expected = {f for f in files if f.partition("/")[0] in ROOMS or f.startswith("learners/parts/")}
+    expected |= FILES_OF_RESULTS | {f"learners/{name}.py" for name in own}
+    assert set(done.stdout.split()) == expected, done.stderr
+    rooms = {file.partition("/")[0] for file in files - expected}
+    assert {"report", "cli", "loggers", "callbacks", "learners"} <= rooms, "which stop no interrupted run"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ PACKAGE = Path(cl_lightning.__file__).parent
 ORDER = [
     [
         "errors", "config/suggestions", "termination", "parallel/ranks", "parallel/rendezvous", "randomness",
-        "metrics", "config/resolvers",
+        "metrics", "config/resolvers", "selection/rules",
     ],
     ["config/checking", "protocol"],
     ["store"],

@@ -39,6 +39,7 @@ from cl_lightning.parallel.rounds import Rounds
 from cl_lightning.parallel.shares import divided
 from cl_lightning.protocol import ProtocolError, copied, running, training
 from cl_lightning.randomness import Key, forked, seeded
+from cl_lightning.selection.rules import best_of
 from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.records import (
     CandidateRecord,
@@ -251,7 +252,7 @@ class Phases:
             for c, snapshots in zip(candidates, run.snapshots):
                 probes += self.look(learner, c, snapshots, task, place)
         records = run.records()
-        best = best_of(records)
+        best = winner_of(records)
         kept = {
             "weights": candidates[best].network.state_dict(),
             "moments": run.standings[best].moments,
@@ -364,7 +365,7 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
     """The record of a phase, made of the records of its groups of candidates."""
     by_number = {n: c for group in groups for n, c in zip(group.numbers, group.candidates)}
     candidates = [by_number[n] for n in range(len(phase.candidates))]
-    winner = best_of(candidates)
+    winner = winner_of(candidates)
     if candidates[winner].diverged:
         raise Diverged(
             f"All candidates of task {task.index} were dropped, because their weights became infinite or no "
@@ -390,9 +391,5 @@ def costs_of(groups: Sequence[GroupRecord]) -> Costs:
     return costs
 
 
-def best_of(candidates: Sequence[CandidateRecord]) -> int:
-    """The first with the highest validation accuracy of those that did not diverge; without validation there
-    is only one."""
-    return max(
-        range(len(candidates)), key=lambda i: (not candidates[i].diverged, candidates[i].measure or 0.0)
-    )
+def winner_of(candidates: Sequence[CandidateRecord]) -> int:
+    return best_of([c.measure for c in candidates], [c.diverged for c in candidates])

@@ -15,6 +15,7 @@ from cl_lightning.engine.phase_run import CandidateState, PhaseRun
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics.accuracy_matrix import predicted
+from cl_lightning.selection.rules import goes_back_to_best, improves, out_of_patience
 
 
 def score_if_due(learner: Learner, run: PhaseRun) -> None:
@@ -24,7 +25,7 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
         for i in run.active:
             run.snapshots[i][step] = copy_of_weights(run.candidates[i].network, cpu=True)
-    if run.val is None or run.patience is None:
+    if run.val is None or not goes_back_to_best(run.patience):
         return
     if step in settings.score_at or (step and step % run.score_every == 0):
         score(learner, run)
@@ -37,16 +38,15 @@ def score(learner: Learner, run: PhaseRun) -> None:
     if not run.active:
         return
     with run.costs.timed("score"):
-        patience = math.inf if run.patience is None else run.patience
         for i, accuracy in zip(list(run.active), accuracies(learner, run)):
             standing = run.standings[i]
             if not run.candidates[i].parameters:  # pure re-use: it will not change
                 run.standings[i] = CandidateState(accuracy)
                 stop(run, i)
-            elif standing.accuracy is None or accuracy > standing.accuracy:
+            elif improves(accuracy, standing.accuracy):
                 weights = copy_of_weights(run.candidates[i].network)
                 run.standings[i] = CandidateState(accuracy, run.step, run.step, weights, kept_moments(run, i))
-            elif run.step - standing.step >= patience:
+            elif out_of_patience(run.step - standing.step, run.patience):
                 stop(run, i)
         best = "val/best" if run.phase.score is None else "val/best_score"
         run.log(learner, {"val/alive": len(run.active), best: run.best_accuracy})
@@ -156,12 +156,10 @@ def score_last(learner: Learner, run: PhaseRun) -> None:
     drop_diverged(run)
     if run.val is None or not run.active or run.scored_at == run.step:
         return
-    if run.patience is not None:
+    if goes_back_to_best(run.patience):
         score(learner, run)
         return
-    for i, accuracy in zip(
-        run.active, accuracies(learner, run)
-    ):  # without early stopping the last weights stay
+    for i, accuracy in zip(run.active, accuracies(learner, run)):
         run.standings[i] = CandidateState(accuracy, run.steps_of(i), run.steps_of(i))
 
 

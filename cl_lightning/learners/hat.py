@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch import Tensor
 
 from cl_lightning.config.checking import NotNegative, Positive

@@ -14,7 +14,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.report.results import results_of
 from cl_lightning.report.tables import module_paths
-from cl_lightning.runs.identity import REMARKS, as_used, learner_name, relevant, targets
+from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.store.folder import open_store
 
 COLUMNS = {  # results, and their heads in a table
@@ -54,8 +54,8 @@ class Code(NamedTuple):
 
     package: str
     torch: str
-    source: str  # a hash of the program's code and of the files of ``own``
-    own: tuple[str, ...]  # modules of classes that are not the program's
+    source: str  # a hash of the program's code and, behind a point, of the files of ``own``
+    own: tuple[str, ...]  # modules of the learner, and of classes that are not the program's
 
     def __str__(self) -> str:
         return f"cl_lightning {self.package} (source {self.source}), torch {self.torch}"
@@ -161,7 +161,7 @@ def code_of(runs: Sequence[dict]) -> dict[Code, tuple[int, ...]]:
     seeds: dict[Code, tuple[int, ...]] = {}
     for run in sorted((run for run in runs if "version" in run), key=lambda run: run["seed"]):
         version, modules = run["version"], sorted(targets(run["config"]))
-        own = tuple(module for module in modules if module.partition(".")[0] != "cl_lightning")
+        own = tuple(m for m in modules if m.partition(".")[0] != "cl_lightning" or m.startswith(LEARNERS))
         code = Code(version["package"], version["torch"], version["source_hash"], own)
         seeds[code] = (*seeds.get(code, ()), run["seed"])
     return seeds

@@ -105,20 +105,19 @@ def different_seeds(groups: Sequence[Group]) -> list[str]:
 
 
 def different_code(groups: Sequence[Group]) -> list[str]:
-    """Which code made which runs, where it was not the same. A class of one's own is part of the hash of its
-    runs, so that hashes are compared among runs with the same such classes."""
+    """Which code made which runs, where it was not the same. The program's part of the hash is compared among
+    all runs; that of learners and classes of one's own among runs with the same of these."""
     made = {code for group in groups for code in group.code}
-    libraries, hashes = (
-        {(code.package, code.torch) for code in made},
-        {(code.own, code.source) for code in made},
-    )
-    if len(libraries) < 2 and len(hashes) == len({code.own for code in made}):
+    programs = {(code.package, code.torch, code.source.partition(".")[0]) for code in made}
+    hashes = {(code.own, code.source) for code in made}
+    if len(programs) < 2 and len(hashes) == len({code.own for code in made}):
         return []
     varied = differing(groups)
     lines = ["These runs were not all made by the same code, and may differ for that reason:"]
-    for code in sorted(made):
-        rows = [(row_name(group, varied), group.code[code]) for group in groups if code in group.code]
-        lines.append(f"{code}: {'; '.join(f'{row} (seed {seed_list(seeds)})' for row, seeds in rows)}")
+    for said in dict.fromkeys(map(str, sorted(made))):
+        codes = [(group, code) for group in groups for code in group.code if str(code) == said]
+        rows = [(row_name(group, varied), group.code[code]) for group, code in codes]
+        lines.append(f"{said}: {'; '.join(f'{row} (seed {seed_list(seeds)})' for row, seeds in rows)}")
     return lines
 
 

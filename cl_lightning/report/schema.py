@@ -31,8 +31,8 @@ class Version(TypedDict):
     source_hash: Annotated[
         str,
         Field(
-            description="Of this package and of the files of classes of your own that the configuration "
-            "names."
+            description="Of this package's code that can change a result; and, behind a point, of the "
+            "learner's file and those of classes of your own that the configuration names."
         ),
     ]
     torch: str

@@ -40,6 +40,27 @@ IRRELEVANT = (
     "share",
 )
 
+# What of this package can change a result, whatever the learner: rooms, and files.
+OF_RESULTS = (
+    "data",
+    "backbones",
+    "engine",
+    "metrics",
+    "evaluation",
+    "learners/parts",
+    "learners/base.py",
+    "learners/finetune.py",  # the reference of the last task
+    "selection/rules.py",
+    "selection/grid.py",
+    "config/settings.py",
+    "config/build.py",
+    "runs/loop.py",
+    "runs/final.py",
+    "protocol.py",
+    "randomness.py",
+)
+LEARNERS = "cl_lightning.learners"
+
 REMARKS = ("root", "licence", "citation", "counts", "tried")  # of a source
 
 
@@ -143,14 +164,24 @@ def versions(cfg: DictConfig) -> dict[str, str]:
 
 
 def source_hash(cfg: DictConfig) -> str:
-    """A hash of this package's code, and of your own that the configuration leads to (``own_sources``), but
-    for loggers: they change no result, and one that failed can be mended or left out."""
+    """Two hashes with a point between them: of this package's code that can change a result whatever the
+    learner, and of the learner's and your own that the configuration leads to (``own_sources``). Loggers have
+    no part: they change no result, and one that failed can be mended or left out."""
     package = Path(__file__).resolve().parents[1]
     of_results: Any = OmegaConf.to_container(cfg, resolve=False)
     of_results.pop("logger", None)
-    of_package = {file.relative_to(package).as_posix(): file.read_bytes() for file in package.rglob("*.py")}
+    files = (file for name in OF_RESULTS for file in python_files(package / name))
+    of_package = {file.relative_to(package).as_posix(): file.read_bytes() for file in files}
+    return f"{hash_of(of_package)}.{hash_of(own_sources(targets(of_results)))}"
+
+
+def python_files(path: Path) -> Iterable[Path]:
+    return [path] if path.is_file() else path.rglob("*.py")
+
+
+def hash_of(sources: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for name, source in sorted({**of_package, **own_sources(targets(of_results))}.items()):
+    for name, source in sorted(sources.items()):
         digest.update(name.encode() + b"\0" + source)
     return digest.hexdigest()[:12]
 
@@ -164,14 +195,20 @@ def targets(node: Any) -> set[str]:
 
 
 def own_sources(names: Iterable[str]) -> dict[str, bytes]:
-    """The files of your own modules, by name, in which these classes lie, or that are imported from there,
-    anywhere in a file and on and on: modules of bases, helpers, what a package re-exports. They are read and
-    not run: what a process has imported before does not matter. Installed libraries are not followed."""
+    """The files of your own modules and of this package's learners, by name, in which these classes lie, or
+    that are imported from there, anywhere in a file and on and on: modules of bases, helpers, what a package
+    re-exports. They are read and not run: what a process has imported before does not matter. Installed
+    libraries are not followed."""
     found: dict[str, bytes] = {}
     left = list(names)
     while left:
-        for module, file in modules_on(left.pop()):
-            if module not in found and nearness(str(file)) == OWN:
+        name = left.pop()
+        for module, file in modules_on(name):
+            if module == LEARNERS:  # which imports all of them: only those that are asked for
+                asked = name.removeprefix(module).strip(".*").partition(".")[0]
+                all_of_them = imported_names(file.read_bytes(), module)
+                left += (each for each in all_of_them if not asked or each.endswith(f".{asked}"))
+            elif module not in found and (nearness(str(file)) == OWN or module.startswith(f"{LEARNERS}.")):
                 found[module] = file.read_bytes()
                 inside = module if file.stem == "__init__" else module.rpartition(".")[0]
                 left += imported_names(found[module], inside)

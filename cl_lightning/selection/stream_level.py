@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, TypeVar
 
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.grid import dimension
+from cl_lightning.selection.rules import best_point
 
 T = TypeVar("T")
 Point = dict[str, Any]  # values by dotted key
@@ -89,22 +89,15 @@ class Choice:
 
 
 def choose(jobs: Sequence[Scored], over_seeds: bool) -> list[Choice]:
-    """The best point of each combination, for each seed or by the mean over all seeds; of equal points the
-    first. A point that lacks the score of a seed is not chosen; where all points do, nothing is."""
+    """The best point of each combination, for each seed by itself or for all seeds together."""
     choices = []
     for others in dict.fromkeys(job.others for job in jobs):
-        own = [job for job in jobs if job.others == others]
-        seeds = tuple(dict.fromkeys(job.seed for job in own))
+        scores = {(job.number, job.seed): job.score for job in jobs if job.others == others}
+        numbers, seeds = (tuple(dict.fromkeys(each)) for each in zip(*scores))
         for together in [seeds] if over_seeds else [(seed,) for seed in seeds]:
-            scores = {}
-            for number in dict.fromkeys(job.number for job in own):
-                found = [job.score for job in own if job.number == number and job.seed in together]
-                known = [score for score in found if score is not None]
-                if len(known) == len(together):
-                    scores[number] = fmean(known)
-            if scores:
-                best = max(scores, key=lambda number: (scores[number], -number))
-                choices.append(Choice(others, together, best, scores[best]))
+            best = best_point({n: [scores.get((n, seed)) for seed in together] for n in numbers})
+            if best is not None:
+                choices.append(Choice(others, together, *best))
     return choices
 
 

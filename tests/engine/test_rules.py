@@ -18,11 +18,9 @@ import torch.nn.functional as F
 from cl_lightning.data.sources.cache import Images
 from cl_lightning.data.streams.recipes import split
 from cl_lightning.data.task import Blocks
-from cl_lightning.engine.phases import best_of
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.randomness import seeded
-from cl_lightning.store.records import CandidateRecord
 from tests import toys
 from tests.commands import run
 from tests.toys import Learned, builder, learn, training
@@ -241,27 +239,6 @@ def test_without_patience_only_the_last_weights_are_scored_and_they_stay() -> No
 
 
 # ---- which candidate ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "lost", "best"),
-    [
-        ([0.3, 0.8, 0.5], [False] * 3, 1),
-        ([0.3, 0.5, 0.8], [False] * 3, 2),
-        ([0.8, 0.3, 0.5], [False] * 3, 0),
-        ([0.3, 0.8, 0.8], [False] * 3, 1),
-        ([0.3, 0.9, 0.5], [False, True, False], 2),
-        ([0.9, 0.0, 0.0], [True, False, False], 1),
-        ([None, 0.2], [False] * 2, 1),
-        ([None], [False], 0),
-    ],
-)
-def test_the_first_of_the_highest_accuracies_that_is_not_lost_is_best(accuracies, lost, best: int) -> None:
-    candidates = [
-        CandidateRecord("c", {}, accuracy, None, 1, 1, diverged)
-        for accuracy, diverged in zip(accuracies, lost)
-    ]
-    assert best_of(candidates) == best
 
 
 THREE = [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]

@@ -768,15 +768,15 @@ def test_another_torch_and_another_release_are_different_code_too(version: dict,
     assert notes(groups_in([tmp_path]))[0] == NOT_ALL
 
 
-def test_a_class_of_ones_own_is_part_of_its_runs_hash_and_no_different_code_beside_others(
-    tmp_path: Path,
+@pytest.mark.parametrize("target", ["mine.GEM", "cl_lightning.learners.AGEM"])
+def test_a_learner_is_part_of_its_runs_hash_and_no_different_code_beside_others(
+    target: str, tmp_path: Path
 ) -> None:
-    result(tmp_path, "gem", 0, 0.5, version={"source_hash": "abc"})
-    result(tmp_path, "gem", 0, 0.5, "learner._target_=mine.GEM", version={"source_hash": "def"})
+    other = f"learner._target_={target}"
+    result(tmp_path, "gem", 0, 0.5, version={"source_hash": "abc.1"})
+    result(tmp_path, "gem", 0, 0.5, other, version={"source_hash": "abc.2"})
     assert NOT_ALL not in notes(groups_in([tmp_path]))
-    result(
-        tmp_path, "gem", 1, 0.5, "learner._target_=mine.GEM", version={"source_hash": "123"}
-    )  # the class was changed in between
+    result(tmp_path, "gem", 1, 0.5, other, version={"source_hash": "abc.3"})  # it was changed in between
     assert NOT_ALL in notes(groups_in([tmp_path]))
 
 
