@@ -213,7 +213,7 @@ def test_a_report_of_the_pages_has_options_and_folders_that_there_are(
     command: Command, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = command.words[4:] if command.words[3] in ("status", "wandb", "panels") else command.words[3:]
+    words = command.words[4:] if command.words[3] in ("status", "wandb") else command.words[3:]
     for word in words:
         (tmp_path / word).mkdir(parents=True, exist_ok=True)
     assert report(list(command.words[3:])) == (0 if "status" in command.words else 2)
@@ -229,7 +229,7 @@ def test_a_data_command_of_the_pages_names_data_sets_and_keys_that_there_are(com
         at = words.index("--out")
         del words[at : at + 2]
     cfg = configured([word for word in words if "=" in word])
-    assert {word for word in words if "=" not in word} <= {*cfg.data.sources, "all"}
+    assert {word for word in words if "=" not in word} <= {*cfg.data.sources}
 
 
 @every(of("python", "-m"))

@@ -1,6 +1,4 @@
-"""``python -m cl_lightning.report wandb RUN…``: runs and sweeps sent to Weights & Biases from their files.
-
-And ``report panels``: the panels of its dashboard, drawn here from the same points."""
+"""``python -m cl_lightning.report wandb RUN…``: runs and sweeps sent to Weights & Biases from their files."""
 
 from __future__ import annotations
 
@@ -48,22 +46,6 @@ def report_wandb(arguments: Sequence[str]) -> int:
                 print(refusal, file=sys.stderr)
                 code = 2
     return code
-
-
-def report_panels(arguments: Sequence[str]) -> int:
-    from cl_lightning.report.panels import draw_panels
-
-    parser = Parser(
-        prog="python -m cl_lightning.report panels",
-        description="Draw the panels of docs/dashboard.md from runs, as PNG files: a line a run.",
-    )
-    parser.add_folders("folders to look for runs in", needed=True)
-    parser.add_argument(
-        "--out", type=Path, default=Path("panels"), help="folder for the files (default: panels)"
-    )
-    options = parser.parse_args(arguments)
-    print(*draw_panels(found_below(options.folders), options.out), sep="\n")
-    return 0
 
 
 def found_below(folders: Sequence[Path], *also: str) -> list[Path]:

@@ -1,5 +1,4 @@
-"""``python -m cl_lightning.data list``: which data sets there are, what is in them, and whether they are what
-they should be."""
+"""``python -m cl_lightning.data list``: which data sets there are, and what is in them."""
 
 from __future__ import annotations
 
@@ -21,8 +20,6 @@ DESCRIPTION = """The data sets of this program.
 
   list                      what there is: classes, images, licence, where it comes from; decodes nothing
   show NAME                 draw a contact sheet, a row of images a class, into NAME.png
-  show NAME NAME ...        a row of images each, into sheet.png; show all: of all that is on this machine
-  check [NAME ...]          count, compare, and look for copies; without names, all that is on this machine
   describe [KEY=VALUE ...]  the tasks of a stream (stream=rotated), and how much they look like each other
 
 Which sources, and from where, is configured as for a run:
@@ -33,7 +30,7 @@ data=real data.root=FOLDER cache=FOLDER data.sources.mnist.side=32
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         "python -m cl_lightning.data",
-        "python -m cl_lightning.data list|show|check|describe [NAME ...] [KEY=VALUE ...] [--out FILE]",
+        "python -m cl_lightning.data list|show|describe [NAME ...] [KEY=VALUE ...] [--out FILE]",
         DESCRIPTION,
         formatter_class=argparse.RawTextHelpFormatter,
     )
@@ -41,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME or KEY=VALUE", help="sources, and the configuration's keys"
     )
-    parser.add_argument("--out", type=Path, help="file of the contact sheet (default: NAME.png, sheet.png)")
+    parser.add_argument("--out", type=Path, help="file of the contact sheet (default: NAME.png)")
     try:
         options = parser.parse_intermixed_args(arguments)
         names = [name for name in options.names if "=" not in name]
@@ -137,71 +134,13 @@ def show(names: list[str], overrides: list[str], out: Path | None) -> int:
     from cl_lightning.data.sources.cache import open_images
     from cl_lightning.data.sources.sheet import write_sheets
 
-    if not names:
-        raise Refusal(
-            "show draws nothing without a name. Name one source or several, or all: python -m "
-            "cl_lightning.data show mnist."
-        )
+    if len(names) != 1:
+        raise Refusal("show draws one source. Name it: python -m cl_lightning.data show mnist.")
     cfg = configured(overrides)
-    if names == ["all"] or len(names) > 1:
-        return show_several(names, cfg, out or Path("sheet.png"))
     images = open_images(names[0], source_of(cfg, names[0]), cfg.cache)
     for file in write_sheets(images, out or Path(f"{names[0]}.png")):
         print(f"written: {file}")
     return 0
-
-
-def show_several(names: list[str], cfg: DictConfig, out: Path) -> int:
-    """Only a few images of a set that is drawn on this machine are made, so that none of them waits for half
-    a million."""
-    from cl_lightning.data.sources.cache import open_images
-    from cl_lightning.data.sources.sheet import few_of, write_overview
-    from cl_lightning.data.sources.synthetic.drawing import Drawn
-
-    everything = names == ["all"]
-    sources = {name: source_of(cfg, name) for name in (cfg.data.sources if everything else names)}
-    if everything:
-        absent = [name for name, source in sources.items() if not at_hand(name, source, cfg.cache)]
-        print(
-            *(f"{name}: not on this machine ({sources.pop(name).location()})" for name in absent),
-            sep="\n",
-            end="\n" * bool(absent),
-        )
-    if not sources:
-        raise Refusal(
-            "show all draws what is on this machine, and no source is. Set CL_LIGHTNING_DATA or data.root, "
-            "or name a source."
-        )
-    images = [
-        few_of(name, s) if isinstance(s, Drawn) else open_images(name, s, cfg.cache)
-        for name, s in sources.items()
-    ]
-    print(f"written: {write_overview(images, out)}")
-    return 0
-
-
-def check(names: list[str], overrides: list[str], out: Path | None) -> int:
-    from cl_lightning.data.sources.check import check_source
-
-    cfg, wrong = configured(overrides), False
-    for name in names or cfg.data.sources:
-        try:
-            source = source_of(cfg, name)
-            if not names and not at_hand(name, source, cfg.cache):
-                print(f"{name}: not on this machine ({source.location()})")
-                continue
-            findings = check_source(name, source, cfg.cache)
-        except Refusal as refusal:
-            print(f"{name}: WRONG. {refusal}")
-            wrong = True
-            continue
-        print(
-            f"{name}: {'WRONG. ' + '; '.join(findings.wrong) if findings.wrong else 'ok'}",
-            *findings.notes,
-            sep="\n  ",
-        )
-        wrong = wrong or bool(findings.wrong)
-    return 2 if wrong else 0
 
 
 def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
@@ -230,16 +169,8 @@ def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
     return 0
 
 
-def at_hand(name: str, source: Any, cache: str) -> bool:
-    """It can be opened without a network."""
-    from cl_lightning.data.sources.cache import cache_folder, is_complete
-
-    return getattr(source, "is_here", lambda: True)() or is_complete(cache_folder(name, source, cache))
-
-
 COMMANDS: dict[str, Callable[[list[str], list[str], Path | None], int]] = {
     "list": list_sources,
     "show": show,
-    "check": check,
     "describe": describe,
 }

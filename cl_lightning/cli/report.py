@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from cl_lightning.cli.dashboard import report_panels, report_wandb
+from cl_lightning.cli.dashboard import report_wandb
 from cl_lightning.cli.jobs import name_of
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
@@ -30,8 +30,7 @@ from cl_lightning.store.status import status_of
 
 DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. "
-    "'status [folders]' instead tells how all runs fare, 'wandb folders' sends runs to Weights & Biases, and "
-    "'panels folders --out folder' draws the panels of docs/dashboard.md."
+    "'status [folders]' instead tells how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
 )
 
 
@@ -79,7 +78,7 @@ def report_status(arguments: Sequence[str]) -> int:
     return print_status(parser.parse_args(arguments).folders)
 
 
-COMMANDS = {"status": report_status, "wandb": report_wandb, "panels": report_panels}
+COMMANDS = {"status": report_status, "wandb": report_wandb}
 
 
 def print_groups(

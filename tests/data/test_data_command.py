@@ -1,4 +1,4 @@
-"""``python -m cl_lightning.data``: list, show, check."""
+"""``python -m cl_lightning.data``: list and show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from cl_lightning.data.__main__ import main
-from cl_lightning.data.sources.cache import open_images
 from cl_lightning.data.sources.hub import ParquetImages
 
 SMALL = ("data=synthetic", "data.sources.mnist.train=400", "data.sources.mnist.test=100")
@@ -53,8 +52,10 @@ def test_list_without_a_choice_shows_stand_ins_and_real_sets(
     assert "Hub: ylecun/mnist@main" in said
 
 
-def test_list_shows_the_shape_of_what_is_cached(own: list[str], capsys: pytest.CaptureFixture) -> None:
-    assert main(["check", "usps", *own]) == 0
+def test_list_shows_the_shape_of_what_is_cached(
+    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(["show", "usps", *own, "--out", str(tmp_path / "usps.png")]) == 0
     assert main(["list", "usps", *own]) == 0
     assert "1x4x4 │ yes" in capsys.readouterr().out
 
@@ -93,134 +94,22 @@ def test_more_than_twenty_classes_take_more_pages(tmp_path: Path) -> None:
     ]
 
 
-def test_show_of_several_draws_a_row_of_each(
-    own: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["show", "mnist", "fruits_360", "svhn", own[2]]) == 0
-    assert capsys.readouterr().out == "written: sheet.png\n"
-    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
-    assert sheet.shape[0] == 3 * (64 + 2) + 2
-    rows = [sheet[2 + 66 * row : 66 * (row + 1), -10 * 66 :] for row in range(3)]
-    filled = [(row.reshape(64, 10, 66, 3) != 255).any((0, 2, 3)).tolist() for row in rows]
-    assert filled == [[True] * 10] * 3
-    assert len({row.tobytes() for row in rows}) == 3
-
-
-def test_show_of_several_draws_the_same_sheet_whatever_is_cached(own: list[str], tmp_path: Path) -> None:
-    arguments = ["show", "mnist", "kmnist", "data.sources.mnist.train=3000", own[2], "--out"]
-    assert main([*arguments, str(tmp_path / "first.png")]) == 0
-    assert main(["check", "mnist", "data.sources.mnist.train=3000", own[2]]) == 0
-    assert main([*arguments, str(tmp_path / "second.png")]) == 0
-    assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
-
-
-def test_show_all_draws_what_is_here_and_says_what_is_not(
-    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    assert main(["show", "all", *own, "--out", str(tmp_path / "all.png")]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert "svhn: not on this machine (Hub: ufldl-stanford/svhn@main)" in said
-    assert not any(line.startswith("usps") for line in said)
-    assert said[-1] == f"written: {tmp_path / 'all.png'}"
-    assert Image.open(tmp_path / "all.png").height == 64 + 2 + 2
-
-
 def test_the_picture_in_the_docs_is_small() -> None:
     assert (Path(__file__).parents[2] / "docs" / "images" / "synthetic.png").stat().st_size < 300_000
-
-
-def test_check_counts_and_compares(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    twin = tmp_path / "data" / "usps" / "test" / "3"
-    (tmp_path / "data" / "usps" / "train" / "3" / "0.png").rename(twin / "1.png")
-    (tmp_path / "data" / "usps" / "train" / "3" / "1.png").rename(twin / "2.png")
-    for copy in ("4.png", "5.png"):
-        (tmp_path / "data" / "usps" / "train" / "3" / copy).write_bytes((twin / "1.png").read_bytes())
-    assert main(["check", "usps", *own]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(
-        "usps: ok\n  20 train and 12 test images of 10 classes, 1x4x4; a class has 2 to 2 train, 1 to 3 "
-        "test\n"
-    )
-    assert "20 train images; a set of this name should have 7291" in said
-    assert "1 test images are also in train, 1 train images are copies" in said
-
-
-def test_check_without_names_leaves_out_what_is_not_here(
-    own: list[str], capsys: pytest.CaptureFixture
-) -> None:
-    assert main(["check", *own]) == 0
-    said = capsys.readouterr().out
-    assert "usps: ok" in said
-    assert "svhn: not on this machine (Hub: ufldl-stanford/svhn@main)" in said
-
-
-def test_check_goes_on_behind_a_source_that_is_broken(own: list[str], capsys: pytest.CaptureFixture) -> None:
-    broken = "+data.sources.own={_target_: cl_lightning.data.sources.Arrays, file: nowhere.npz}"
-    assert main(["check", "own", "usps", *own, broken]) == 2
-    said = capsys.readouterr().out
-    assert "own: WRONG. nowhere.npz is not there" in said
-    assert "usps: ok" in said
-
-
-def test_check_finds_an_empty_class(own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (tmp_path / "data" / "usps" / "test" / "7" / "0.png").unlink()
-    assert main(["check", "usps", *own]) == 2
-    assert "usps: WRONG. no test images of 7" in capsys.readouterr().out
-
-
-def test_check_finds_damage_in_the_cache(
-    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    assert main(["check", "usps", *own]) == 0
-    file = next((tmp_path / "cache").glob("usps-*/train_x.npy"))
-    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
-    assert main(["check", "usps", *own]) == 2
-    assert (
-        "is damaged: its images or labels changed since they were written. Delete it"
-        in capsys.readouterr().out
-    )
-
-
-def test_check_tells_of_a_count_that_a_generator_or_the_hub_should_have_met(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    from cl_lightning.data.sources.check import check_source
-
-    class Short:
-        classes, train = ("a",), 3
-
-        def identity(self) -> dict:
-            return {}
-
-        def decode(self) -> dict:
-            import torch
-
-            x, y = torch.zeros(2, 1, 2, 2, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
-            return {"train_x": x, "train_y": y, "test_x": x, "test_y": y}
-
-    open_images("short", Short(), tmp_path)
-    assert check_source("short", Short(), tmp_path).wrong == [
-        "2 train images; a set of this name should have 3"
-    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["list", "mnst"], "no source 'mnst' here. Did you mean mnist"),
-        (["show"], "show draws nothing without a name"),
-        (["show", "mnist", "usps", "data=synthetic"], "no source 'usps' here"),
+        (["show"], "show draws one source. Name it"),
+        (["show", "mnist", "kmnist"], "show draws one source. Name it"),
+        (["show", "usps", "data=synthetic"], "no source 'usps' here"),
         (
-            ["show", "mnist", "svhn", "data=real", "data.root=null"],
+            ["show", "mnist", "data=real", "data.root=null"],
             "The images of 'mnist' are not on this machine",
         ),
-        (["show", "all", "data=real", "data.root=/nowhere"], "no source is. Set CL_LIGHTNING_DATA"),
-        (
-            ["check", "svhn", "data=real", "data.root=null"],
-            "svhn: WRONG. The images of 'svhn' are not on this machine",
-        ),
-        (["check", "dtd10", "data=real", "data.root=/nowhere"], "no repository of the Hub is known"),
+        (["show", "dtd10", "data=real", "data.root=/nowhere"], "no repository of the Hub is known"),
         (["list", "data=nope"], "data=nope is not there"),
         (
             ["list", "data=real", "data.sources.mnist.side=0"],
@@ -249,6 +138,4 @@ def test_help_explains_the_commands_as_a_real_process() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "cl_lightning.data", "--help"], capture_output=True, text=True, check=True
     )
-    assert all(
-        word in result.stdout for word in ("list", "show NAME", "check [NAME ...]", "data=real", "--out")
-    )
+    assert all(word in result.stdout for word in ("list", "show NAME", "describe", "data=real", "--out"))

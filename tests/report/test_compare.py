@@ -245,7 +245,7 @@ def test_no_run_no_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         ("wadnb .", "There is no folder wadnb. Did you mean wandb?"),
         (". nowhere", "There is no folder nowhere. See python -m cl_lightning.report --help."),
         ("wandb . nowhere", "There is no folder nowhere. See python -m cl_lightning.report wandb --help."),
-        ("panels nowhere", "There is no folder nowhere. See python -m cl_lightning.report panels --help."),
+        ("wandb nowhere", "There is no folder nowhere. See python -m cl_lightning.report wandb --help."),
         ("status nowhere", "There is no folder nowhere. See python -m cl_lightning.report status --help."),
         (
             "wandb . --projct x",
@@ -264,7 +264,7 @@ def test_what_is_no_folder_and_no_option_is_a_sentence(
 
 
 def test_every_command_of_reports_has_a_page_of_help(capsys: pytest.CaptureFixture) -> None:
-    for words in ([], ["status"], ["wandb"], ["panels"]):
+    for words in ([], ["status"], ["wandb"]):
         with pytest.raises(SystemExit, match="0"):
             main([*words, "--help"])
         whole = " ".join(["python -m cl_lightning.report", *words])

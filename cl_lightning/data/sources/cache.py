@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from cl_lightning.data.sources.encoded import first_line, regular
+from cl_lightning.data.sources.encoded import regular
 from cl_lightning.data.sources.sizes import all_fit
 from cl_lightning.errors import Refusal
 
@@ -183,15 +183,6 @@ def read(folder: Path, classes: Sequence[str]) -> tuple[str, dict[str, torch.Ten
     if digest_of(arrays) != meta["digest"]:
         raise ValueError("its images or labels changed since they were written")
     return meta["digest"], {key: torch.from_numpy(array) for key, array in arrays.items()}
-
-
-def damage(folder: Path, classes: Sequence[str]) -> str | None:
-    """What is wrong with a folder of the cache; None where nothing is."""
-    try:
-        read(folder, classes)
-    except Exception as reason:  # whatever damaged files raise
-        return first_line(reason)
-    return None
 
 
 def digest_of(arrays: Mapping[str, np.ndarray]) -> str:

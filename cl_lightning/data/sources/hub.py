@@ -228,11 +228,8 @@ class ParquetImages:
             for split in SPLITS
         }
 
-    def is_here(self) -> bool:
-        return self.local is not None or self.class_folders is not None
-
     def location(self) -> str:
-        if self.is_here():
+        if self.local is not None or self.class_folders is not None:
             return str(self.place)
         return (
             f"Hub: {self.repository}@{self.revision}"
