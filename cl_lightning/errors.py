@@ -19,12 +19,6 @@ class Refusal(Exception):
         return plain(super().__str__())
 
 
-class UnknownKey(Refusal):
-    """A key that nothing reads."""
-
-    path = ""  # its dotted name
-
-
 class Diverged(Refusal):
     """All candidates of a task were dropped, because their weights were no numbers any more: a result, and
     not tried again unless that is asked for."""

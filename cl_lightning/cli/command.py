@@ -19,7 +19,7 @@ from cl_lightning import __version__, termination
 from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, user_folders
 from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
 from cl_lightning.config.resolvers import conf_dir
-from cl_lightning.errors import Refusal, UnknownKey, plain
+from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.layout import new_console
 from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
 
@@ -45,7 +45,7 @@ def run_config(cfg: DictConfig) -> float | None:
             traceback.print_exc()
         message = sentence(
             from_hydra(error, [] if in_a_sweep() else sys.argv[1:])
-            if isinstance(error, OmegaConfBaseException | UnknownKey)
+            if isinstance(error, OmegaConfBaseException)
             else error
         )
         if in_a_sweep():
@@ -60,9 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
         arguments = sys.argv[1:]
-    arguments = sorted(
-        arguments, key=lambda argument: argument not in ("-m", "--multirun")
-    )  # argparse wants it before all others
     try:
         user_folders(arguments)  # refuses one that is not there
         refuse_lists(arguments)
@@ -130,31 +127,15 @@ def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:
 
 
 def parse(parser: argparse.ArgumentParser, *arguments: Any, **options: Any) -> Any:
-    """Options by their whole names alone: ``--experiment`` would be Hydra's ``--experimental-rerun``."""
+    """Options by their whole names alone, also between arguments: ``--experiment`` would be Hydra's
+    ``--experimental-rerun``."""
     parser.allow_abbrev = False
-    return PARSE(parser, *arguments, **options)
+    return parser.parse_intermixed_args(*arguments, **options)
 
 
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Raise a sentence in place of argparse's page of usage."""
-    said = f"The command line cannot be read: {message}"
-    more = Refusal(f"{said}\n{ARGUMENTS}")
     _, _, wrong = message.partition("unrecognized arguments: ")
-    if not wrong:
-        raise more
-    option, arguments = with_value(wrong.split()[0], sys.argv[1:])
-    raise did_you_mean(f"{said}.", option, arguments, more)
-
-
-def with_value(option: str, arguments: list[str]) -> tuple[str, list[str]]:
-    """An option with the value behind it as one argument, and all arguments with it.
-
-    >>> with_value("--lr", ["seed=1", "--lr", "0.1"]), with_value("--lr", ["--lr", "seed=1"])
-    (('--lr=0.1', ['seed=1', '--lr=0.1']), ('--lr', ['--lr', 'seed=1']))
-    """
-    place = arguments.index(option) if option in arguments else len(arguments)
-    behind = arguments[place + 1 : place + 2]
-    if "=" in option or not behind or "=" in behind[0] or behind[0].startswith("-"):
-        return option, arguments
-    whole = f"{option}={behind[0]}"
-    return whole, [*arguments[:place], whole, *arguments[place + 2 :]]
+    near = did_you_mean(wrong.split()[0], sys.argv[1:]) if wrong else ""
+    said = f"The command line cannot be read: {message}"
+    raise Refusal(f"{said}.{near}" if near else f"{said}\n{ARGUMENTS}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 
 from hydra.errors import (
@@ -16,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.cli.help import GROUPS, LISTINGS
 from cl_lightning.config.suggestions import close, nearest
-from cl_lightning.errors import DISK, Refusal, UnknownKey, is_of_memory, is_of_the_disk, plain
+from cl_lightning.errors import DISK, Refusal, is_of_memory, is_of_the_disk, plain
 
 LINES = 5
 OUTER = (
@@ -28,7 +27,6 @@ WRITTEN = (
     "arguments are group=choice or key=value, without spaces; see --help.\n"
     """A value with spaces, brackets or quotes goes in quotes: 'name="a b"', 'trainer.probe_at=[1,2]'."""
 )
-MULTIRUN = ("-m", "--multirun")
 OPEN = (  # what a new key may be added to
     "selection.grid.", "selection.default.", "logger.", "data.sources.", "data.substitute.", "tuned.",
     "trainer.lightning.", "hydra.",
@@ -70,21 +68,19 @@ def sentence(error: BaseException) -> str:
 
 
 def from_hydra(error: Exception, arguments: Sequence[str] = ()) -> Exception:
-    """Hydra's errors, and keys that nothing reads, in words that say what was meant by these arguments."""
+    """Hydra's errors, in words that say what was meant by these arguments."""
     words = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    if isinstance(error, UnknownKey):
-        return did_you_mean(f"{error.path} is not a key here.", error.path, arguments, otherwise=error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return missing_choice(error, arguments)
+        return missing_choice(error)
     if isinstance(error, ConfigCompositionException) and (named := named_by_hydra(words)):
         return wrong_name(named, words, arguments)
     if isinstance(error, OverrideParseException) and error.override in arguments:
-        said = f"{error.override!r} cannot be read: {WRITTEN}"
-        return did_you_mean(said.splitlines()[0], error.override, arguments, otherwise=Refusal(said))
+        first, second = WRITTEN.splitlines()
+        said = did_you_mean(error.override, arguments) or f"\n{second}"
+        return Refusal(f"{error.override!r} cannot be read: {first}{said}")
     if (several := several_values(words)) and several in arguments:
-        said = f"{several} names several values: that is a sweep, and this is a single run."
-        more = Refusal(f"{said} A sweep needs --multirun.")
-        return did_you_mean(said, several, arguments, otherwise=more)
+        said = "names several values: that is a sweep, and this is a single run. A sweep needs --multirun."
+        return Refusal(f"{several} {said}")
     if isinstance(
         error,
         HydraException | OmegaConfBaseException | ValueError | TypeError | AttributeError | AssertionError,
@@ -100,25 +96,23 @@ def wrong_name(name: str, words: str, arguments: Sequence[str]) -> Refusal:
     about = arguments_of(name, arguments)
     if words.startswith("Multiple values") and len(about) > 1:
         return Refusal(f"{' and '.join(about)}: {name} is chosen twice. Leave one out.")
-    said = f"{name} is not a key here."
-    more = f"{said} --cfg job shows all keys."
     if f"{name}." in OPEN and about:
         return Refusal(f"{about[0]} has keys that are new. They are added with a plus: '+{about[0]}'")
-    if name.startswith(OPEN):
-        more = f"{more} A new one is added with a plus: +{name}=..."
-    if listed := listed_by(name):
-        more = f"{' '.join(about) or name} is not there.{listed}"
     if "already at" in words:
-        said = more = f"{name} has a value already: to change it takes no plus."
-    return did_you_mean(said, name, arguments, otherwise=Refusal(more))
+        return Refusal(f"{name} has a value already: to change it takes no plus.")
+    more = " --cfg job shows all keys."
+    if name.startswith(OPEN):
+        more += f" A new one is added with a plus: +{name}=..."
+    if listed := listed_by(name):
+        return Refusal(f"{' '.join(about) or name} is not there.{did_you_mean(name, arguments) or listed}")
+    return Refusal(f"{name} is not a key here.{did_you_mean(name, arguments) or more}")
 
 
-def missing_choice(error: MissingConfigException, arguments: Sequence[str]) -> Refusal:
+def missing_choice(error: MissingConfigException) -> Refusal:
     group, _, choice = str(error.missing_cfg_file).rpartition("/")
-    said = f"{group or 'config'}={choice} is not there."
-    near = nearest(choice, error.options or [])
-    listed = "" if close(choice, error.options or []) else listed_by(group)
-    return did_you_mean(said, group, arguments, otherwise=Refusal(f"{said}{listed or near}"))
+    near, options = nearest(choice, error.options or []), error.options or []
+    listed = "" if close(choice, options) else listed_by(group)
+    return Refusal(f"{group or 'config'}={choice} is not there.{listed or near}")
 
 
 def refuse_lists(arguments: Sequence[str]) -> None:
@@ -127,12 +121,10 @@ def refuse_lists(arguments: Sequence[str]) -> None:
         key, _, value = argument.partition("=")
         if is_list_of_choices(argument):
             choices = [choice.strip() for choice in value.strip(" []").split(",")]
-            right = f"{key}={','.join(choices)}"
-            whole = [right if each == argument else each for each in arguments]
             sweep = "--multirun " * (len(choices) > 1)
             raise Refusal(
-                f"{argument} is a list, and a run has one {key.lstrip('+')}. Did you mean {sweep}{right}?\n"
-                f"  {as_command([*sweep.split(), *(each for each in whole if each not in MULTIRUN)])}"
+                f"{argument} is a list, and a run has one {key.lstrip('+')}. "
+                f"Did you mean {sweep}{key}={','.join(choices)}?"
             )
 
 
@@ -182,23 +174,11 @@ def arguments_of(name: str, arguments: Sequence[str]) -> list[str]:
     return [a for a in arguments if a.lstrip("+~").partition("=")[0].partition("@")[0] == name]
 
 
-def as_command(arguments: Sequence[str]) -> str:
-    return f"python -m cl_lightning {shlex.join(arguments)}"
+def did_you_mean(wrong: str, arguments: Sequence[str]) -> str:
+    """A question for the argument that was meant by a wrong one, or by the one about a wrong name; empty
+    where nothing is near."""
+    from cl_lightning.cli.names import meant  # late: --help reads files alone
 
-
-def did_you_mean(said: str, wrong: str, arguments: Sequence[str], otherwise: Refusal) -> Refusal:
-    """The one thing that was meant by a wrong argument, or by the one about a wrong name, and the whole
-    command with it."""
-    from cl_lightning.cli.names import first_of_a_sweep, meant  # late: --help reads files alone
-
-    wrong = wrong if wrong in arguments else next(reversed(arguments_of(wrong, arguments)), "")
-    try:
-        right = meant(wrong, [argument for argument in arguments if argument != wrong]) if wrong else []
-    except Refusal as refusal:  # the name was near, and the value is not for it
-        return Refusal(f"{said}\n{refusal}")
-    whole = [part for argument in arguments for part in (right if argument == wrong else [argument])]
-    if any(first_of_a_sweep(part) != part for part in right) and not {*MULTIRUN} & {*arguments}:
-        right, whole = (["--multirun", *given] for given in (right, whole))
-    if not right or whole == list(arguments):
-        return otherwise
-    return Refusal(f"{said} Did you mean {' '.join(right)}?\n  {as_command(whole)}")
+    argument = wrong if wrong in arguments else next(reversed(arguments_of(wrong, arguments)), "")
+    right = meant(argument, [each for each in arguments if each != argument]) if argument else ""
+    return f" Did you mean {right}?" if right not in ("", argument) else ""

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from cl_lightning.config.suggestions import nearest
-from cl_lightning.errors import Refusal, UnknownKey
+from cl_lightning.errors import Refusal
 from cl_lightning.protocol import place_in
 
 # ---- annotations for keys ----------------------------------------------------------------------------------
@@ -137,9 +137,7 @@ def check_arguments(
     paths = {name: f"{path}.{name}" if path else str(name) for name in (*given, *known)}
     for name, value in given.items():
         if name not in known and (name in provided or not takes_any):
-            unknown = UnknownKey(f"{paths[name]} is not a key here.{nearest(str(name), known)}")
-            unknown.path = paths[name]
-            raise unknown
+            raise Refusal(f"{paths[name]} is not a key here.{nearest(str(name), known)}")
         check(known[name].annotation if name in known else Any, value, paths[name])
     for name, parameter in known.items():
         if name not in given and parameter.default is parameter.empty:
