@@ -17,6 +17,7 @@ from cl_lightning.data.task import Batch, Block, Blocks, Split, Task
 from cl_lightning.engine.costs import Meter
 from cl_lightning.engine.logs import call_loggers
 from cl_lightning.engine.optimizer import Moments, make_optimizer
+from cl_lightning.engine.proposals import val_of
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
@@ -78,7 +79,11 @@ class PhaseRun:
 
     @property
     def val(self) -> Split | None:
-        return self.task.val if self.phase.val is None else self.phase.val
+        return val_of(self.phase, self.task)
+
+    @property
+    def is_scored(self) -> bool:
+        return self.val is not None or self.phase.score is not None
 
     @property
     def patience(self) -> float | None:

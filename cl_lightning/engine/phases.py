@@ -25,7 +25,7 @@ from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
 from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, inside_key
 from cl_lightning.engine.phase_run import PhaseRun
-from cl_lightning.engine.proposals import check_phase
+from cl_lightning.engine.proposals import check_phase, settings_of
 from cl_lightning.engine.read_only import check_unchanged, read_only
 from cl_lightning.engine.restartable import give_back, kept_of
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
@@ -145,6 +145,7 @@ class Phases:
                     phase = checked_return(learner, hook, phases.send(outcome), kind="yields")
                 except StopIteration as end:
                     return end.value
+                phase = replace(phase, auxiliary=phase.auxiliary or place.part == "predictors")
                 check_phase(learner, phase, task, self.settings, replace(place, phase=index))
             outcome = self.recall_or_train(learner, phase, task, replace(place, phase=index))
 
@@ -277,7 +278,7 @@ class Phases:
     ) -> PhaseRun:
         """Train a group of candidates through ``Trainer.fit``, from the beginning or from where an earlier
         start was interrupted."""
-        s, candidates = self.settings, [phase.candidates[i] for i in numbers]
+        s, candidates = settings_of(phase, self.settings), [phase.candidates[i] for i in numbers]
         key = (learner.seed, place.draws, place.phase)
         split = task.train if phase.train is None else phase.train
         epochs = s.max_epochs if phase.epochs is None else phase.epochs
@@ -285,7 +286,8 @@ class Phases:
         blocks = Blocks(
             split, key, s.batch_size, epochs, s.block, task.index, in_order=in_order, max_steps=s.max_steps
         )
-        run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
+        carried = {} if phase.auxiliary else self.moments
+        run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried)
         learner.phase_run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
         run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
@@ -379,7 +381,8 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
         )
     steps = max(group.mini_batches for group in groups)
     foreign = 0 if phase.train is None else int((phase.train.task != task.index).sum())
-    return PhaseRecord(place, phase.name, candidates, winner, steps, costs_of(groups), foreign)
+    costs = costs_of(groups)
+    return PhaseRecord(place, phase.name, candidates, winner, steps, costs, foreign, phase.auxiliary)
 
 
 def costs_of(groups: Sequence[GroupRecord]) -> Costs:

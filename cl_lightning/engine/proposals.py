@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -25,7 +27,7 @@ def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training, 
     check_storages(learner, phase, task)
     check_data(who, phase, task, place)
     check_length(who, phase)
-    check_comparison(phase, task, settings)
+    check_comparison(phase, task, settings_of(phase, settings))
     if settings.passes is not None and place.part != "predictors":
         check_single_pass(phase, task, settings.passes, place)
 
@@ -132,8 +134,13 @@ def check_length(who: str, phase: Phase) -> None:
 
 def check_comparison(phase: Phase, task: Task, settings: Training) -> None:
     """Candidates can be compared, and stopped early, where there are validation data."""
-    if phase.val is not None or task.val is not None or phase.score is not None:
+    if val_of(phase, task) is not None or phase.score is not None:
         return
+    if phase.auxiliary and (len(phase.candidates) > 1 or phase.patience is not None):
+        raise Refusal(
+            f"The auxiliary phase {phase.name!r} of task {task.index} has no validation data but its own, "
+            "and was given none. Give it one candidate, without patience; or a `val` or a `score`."
+        )
     if len(phase.candidates) > 1:
         raise Refusal(
             f"{len(phase.candidates)} candidates are to be compared, but the task has no validation data to "
@@ -172,6 +179,19 @@ def check_single_pass(phase: Phase, task: Task, passes: int, place: Place) -> No
     raise ProtocolError(
         more, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass."
     )
+
+
+def settings_of(phase: Phase, settings: Training) -> Training:
+    """The trainer's settings as a phase has them."""
+    own: dict[str, Any] = {}
+    if phase.auxiliary:
+        own = {"patience": None, "probe_at": (), "probe_every": None, "optimizer_state": "reset"}
+    return replace(settings, **own)
+
+
+def val_of(phase: Phase, task: Task) -> Split | None:
+    """What candidates are compared on."""
+    return phase.val if phase.auxiliary or phase.val is not None else task.val
 
 
 def trains(phase: Phase) -> bool:

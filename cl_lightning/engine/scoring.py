@@ -24,7 +24,7 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
         for i in run.active:
             run.snapshots[i][step] = copy_of_weights(run.candidates[i].network, cpu=True)
-    if run.val is None or run.patience is None:
+    if not run.is_scored or run.patience is None:
         return
     if step in settings.score_at or (step and step % run.score_every == 0):
         score(learner, run)
@@ -57,7 +57,6 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     """The validation accuracy of each active candidate, in evaluation mode; or what the phase's own score
     says."""
     val, active = run.val, run.active
-    assert val is not None
     right = {i: torch.zeros((), dtype=torch.int64, device=learner.device) for i in active}
     nan_counts = {i: right[i].clone() for i in active}
     scores = {}
@@ -69,6 +68,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
                 scores[i] = finite(float(given), run, i)
                 run.meter.note(i)
         else:
+            assert val is not None
             for batch in val.batches(run.settings.eval_batch_size, run.task.index):
                 batch = batch.to(learner.device)
                 batch.key = (*run.key, run.step, *batch.key)
@@ -154,7 +154,7 @@ def score_last(learner: Learner, run: PhaseRun) -> None:
     has everything on its device."""
     unstack(run)
     drop_diverged(run)
-    if run.val is None or not run.active or run.scored_at == run.step:
+    if not run.is_scored or not run.active or run.scored_at == run.step:
         return
     if run.patience is not None:
         score(learner, run)

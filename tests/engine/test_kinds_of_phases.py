@@ -1,0 +1,142 @@
+"""Phases that are not the plain one: auxiliary ones, with settings of their own, that keep all, of several
+splits."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn as nn
+
+from cl_lightning.errors import Refusal
+from cl_lightning.learners import Candidate, Finetune, Phase
+from cl_lightning.metrics.learning_curve import learning_curve_area
+from tests import toys
+from tests.commands import run
+from tests.engine.test_rules import START, Shrinks, adam_by_hand, ends, momentum_by_hand, near, trained
+
+# ---- auxiliary phases --------------------------------------------------------------------------------------
+
+
+class Generator(nn.Module):
+    """Has no logits, and could not be compared with a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(START))
+
+
+class WithGenerator(Shrinks):
+    """Trains a generator, too, before its own network or behind it; and a copy of its own that it throws
+    away."""
+
+    def __init__(self, *, when: str, **made: Any) -> None:
+        super().__init__()
+        self.when, self.made, self.generator = when, {"auxiliary": True, **made}, Generator()
+
+    def learn(self, task):
+        if self.when == "before":
+            yield from self.generators()
+        yield from super().learn(task)
+        if self.when == "behind":
+            yield from self.generators()
+
+    def generators(self):
+        for network in (copy.deepcopy(self.network), copy.deepcopy(self.generator)):
+            best = yield Phase([Candidate(network)], "generator", **self.made)
+        self.generator = best.candidate.network
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("optimizer", [{"momentum": 0.9}, {"optimizer": "adam"}])
+def test_an_auxiliary_phase_trains_to_its_end_and_leaves_the_moments_of_the_task_alone(
+    when: str, optimizer: dict
+) -> None:
+    """Although its accuracy does not get better, and patience is short."""
+    options = {"optimizer_state": "carry", "tasks": 3, **optimizer}
+    learned, alone = trained(WithGenerator(when=when), **options), trained(Shrinks(), **options)
+    assert learned.learner.network.w.tolist() == ends(alone)
+    by_hand = (
+        (lambda w: momentum_by_hand(w, 0.0, 6)[0])
+        if "momentum" in optimizer
+        else (lambda w: adam_by_hand((w, 0.0, 0.0), 1, 6)[0])
+    )
+    expected = [by_hand(by_hand(by_hand(start))) for start in START]
+    assert learned.learner.generator.w.tolist() == near(*expected)
+    stopping = trained(WithGenerator(when=when), patience=1, score_every=1)
+    assert stopping.learner.generator.w.tolist() == near(*[3 * 0.9**6, 4 * 0.9**6])
+    chosen = {phase.name: phase.chosen for phase in stopping.phases}
+    assert (chosen["generator"].steps, chosen["train"].steps) == (6, 1)
+    assert (chosen["generator"].val_accuracy, chosen["generator"].score) == (None, None)
+
+
+def test_a_network_that_begins_where_an_auxiliary_phase_ended_has_no_moments_yet() -> None:
+    class LikelihoodFirst(Shrinks):
+        def learn(self, task):
+            start = yield Phase(self.candidates(task), "start", auxiliary=True)
+            best = yield Phase([Candidate(start.candidate.network)])
+            self.adopt(best.candidate, task)
+
+    learned = trained(LikelihoodFirst(), momentum=0.9, optimizer_state="carry")
+    expected = [momentum_by_hand(momentum_by_hand(w, 0.0, 6)[0], 0.0, 6)[0] for w in START]
+    assert ends(learned) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("own", [{}, {"val": lambda task: task.val}])
+def test_an_auxiliary_phase_is_compared_by_what_it_is_given(own: dict) -> None:
+    class Compares(Shrinks):
+        def learn(self, task):
+            found = [Candidate(Generator(), {"lr": lr}) for lr in (0.01, 0.2, 0.1)]
+            given = {key: make(task) for key, make in own.items()}
+            best = yield Phase(found, auxiliary=True, score=lambda c, val: -c.network.w.norm(), **given)
+            chosen.append((best.candidate.hparams["lr"], best.score))
+            yield from super().learn(task)
+
+    chosen: list[tuple] = []
+    trained(Compares(), patience=100)
+    assert chosen == [(0.2, pytest.approx(-5 * 0.8**6, rel=1e-4))]
+
+
+@pytest.mark.parametrize("more", [{"patience": 5}, {"candidates": 2}])
+def test_an_auxiliary_phase_is_not_compared_on_data_that_it_was_not_given(more: dict) -> None:
+    class Compares(Shrinks):
+        def learn(self, task):
+            found = [Candidate(Generator(), name=str(i)) for i in range(more.get("candidates", 1))]
+            yield Phase(found, "dreams", auxiliary=True, patience=more.get("patience"))
+
+    with pytest.raises(Refusal, match=r"auxiliary phase 'dreams' of task 0 has no validation data"):
+        trained(Compares())
+
+
+class Dreams(Finetune):
+    """Trains a generator first."""
+
+    def learn(self, task):
+        yield Phase(
+            [Candidate(Generator())], "dreams", loss=lambda c, _: (c.network.w**2).sum(), auxiliary=True
+        )
+        yield from super().learn(task)
+
+
+def test_results_tell_of_what_the_task_was_learned_by_and_probes_look_at_nothing_else(tmp_path: Path) -> None:
+    options = ("selection=none", "trainer.probe_at=[0,1,2,3,4,5]", "trainer.batch_size=10")
+    target = f"learner._target_={__name__}.Dreams"
+    results = run(tmp_path, *options, target, "learner.name=dreams", "trainer.optimizer_state=carry")
+    assert [(row["where"], row["phase"]) for row in results["selected"]] == [
+        (f"task{i}", "train") for i in range(3)
+    ]
+    assert {probe["phase"] for probe in results["probes"]} == {1}
+    curves = [{p["step"]: p["accuracies"][i] for p in results["probes"] if p["task"] == i} for i in range(3)]
+    assert results["metrics"]["learning_curve_area"] == learning_curve_area(curves)
+
+
+def test_a_phase_for_a_test_is_auxiliary_too() -> None:
+    """A coreset has no validation data, and trains beside early stopping."""
+    s = toys.stream()
+    learner = toys.Coreset(build=toys.builder(s), head=s.head, seed=0)
+    learned = toys.learn(learner, s, toys.training(patience=100, optimizer_state="carry"))
+    own = [phase for phase in learned.phases if phase.place.part == "predictors"]
+    assert [(phase.chosen.steps, phase.chosen.val_accuracy) for phase in own] == [(6, None)] * 3
