@@ -90,6 +90,12 @@ class PhaseRun:
         return self.settings.patience if self.phase.patience is None else self.phase.patience
 
     @property
+    def keeps_best(self) -> bool:
+        """Whether candidates end with their best weights, and not with their last."""
+        restore = self.settings.restore
+        return restore == "best" or (restore is None and self.patience is not None)
+
+    @property
     def score_every(self) -> int:
         return self.settings.score_every or self.blocks.per_epoch
 

@@ -24,7 +24,9 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
         for i in run.active:
             run.snapshots[i][step] = copy_of_weights(run.candidates[i].network, cpu=True)
-    if not run.is_scored or run.patience is None:
+    if not run.is_scored or (run.patience is None and not run.keeps_best):
+        return
+    if step == run.blocks.steps and not run.keeps_best:  # the last weights are scored in the end
         return
     if step in settings.score_at or (step and step % run.score_every == 0):
         score(learner, run)
@@ -44,9 +46,13 @@ def score(learner: Learner, run: PhaseRun) -> None:
                 run.standings[i] = CandidateState(accuracy)
                 stop(run, i)
             elif standing.accuracy is None or accuracy > standing.accuracy:
-                weights = copy_of_weights(run.candidates[i].network)
-                run.standings[i] = CandidateState(accuracy, run.step, run.step, weights, kept_moments(run, i))
+                run.standings[i] = CandidateState(accuracy, run.step, run.step)
+                if run.keeps_best:
+                    run.standings[i].weights = copy_of_weights(run.candidates[i].network)
+                    run.standings[i].moments = kept_moments(run, i)
             elif run.step - standing.step >= patience:
+                if not run.keeps_best:
+                    run.standings[i] = CandidateState(accuracy, run.step, moments=kept_moments(run, i))
                 stop(run, i)
         best = "val/best" if run.phase.score is None else "val/best_score"
         run.log(learner, {"val/alive": len(run.active), best: run.best_accuracy})
@@ -156,12 +162,10 @@ def score_last(learner: Learner, run: PhaseRun) -> None:
     drop_diverged(run)
     if not run.is_scored or not run.active or run.scored_at == run.step:
         return
-    if run.patience is not None:
+    if run.keeps_best:
         score(learner, run)
         return
-    for i, accuracy in zip(
-        run.active, accuracies(learner, run)
-    ):  # without early stopping the last weights stay
+    for i, accuracy in zip(run.active, accuracies(learner, run)):  # the last weights stay
         run.standings[i] = CandidateState(accuracy, run.steps_of(i), run.steps_of(i))
 
 

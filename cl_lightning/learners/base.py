@@ -87,6 +87,7 @@ class Phase:
     score: Callable[[Candidate, Any], float] | None = None  # None: accuracy on the validation split
     epochs: int | None = None
     patience: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # keys of the trainer, for this phase alone
     auxiliary: bool = False  # a generator, a coreset: no data of the task's but what it names, last weights
 
 

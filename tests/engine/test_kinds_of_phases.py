@@ -16,7 +16,16 @@ from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.metrics.learning_curve import learning_curve_area
 from tests import toys
 from tests.commands import run
-from tests.engine.test_rules import START, Shrinks, adam_by_hand, ends, momentum_by_hand, near, trained
+from tests.engine.test_rules import (
+    START,
+    Scripted,
+    Shrinks,
+    adam_by_hand,
+    ends,
+    momentum_by_hand,
+    near,
+    trained,
+)
 
 # ---- auxiliary phases --------------------------------------------------------------------------------------
 
@@ -140,3 +149,74 @@ def test_a_phase_for_a_test_is_auxiliary_too() -> None:
     learned = toys.learn(learner, s, toys.training(patience=100, optimizer_state="carry"))
     own = [phase for phase in learned.phases if phase.place.part == "predictors"]
     assert [(phase.chosen.steps, phase.chosen.val_accuracy) for phase in own] == [(6, None)] * 3
+
+
+# ---- settings of a phase's own -----------------------------------------------------------------------------
+
+
+def test_an_auxiliary_phase_has_another_optimizer_batch_size_and_length_than_the_task() -> None:
+    class SawBatches(WithGenerator):
+        def loss(self, c, batch):
+            sizes.setdefault(batch.key[2], set()).add(len(batch))
+            return super().loss(c, batch)
+
+    sizes: dict[int, set] = {}
+    own = {"optimizer": "adam", "batch_size": 7, "max_steps": 4, "lr": 0.1}
+    options = {"momentum": 0.9, "optimizer_state": "carry", "tasks": 2}
+    learned = trained(SawBatches(when="before", settings=own), **options)
+    assert learned.learner.network.w.tolist() == ends(trained(Shrinks(), **options))
+    twice = [adam_by_hand((adam_by_hand((w, 0.0, 0.0), 1, 4)[0], 0.0, 0.0), 1, 4)[0] for w in START]
+    assert learned.learner.generator.w.tolist() == near(*twice)
+    assert sizes == {0: {7}, 1: {7}, 2: {10}}
+
+
+@pytest.mark.parametrize("where", ["trainer", "phase"])
+def test_betas_are_adams(where: str) -> None:
+    class Own(Shrinks):
+        def learn(self, task):
+            best = yield Phase(
+                self.candidates(task), settings={"betas": [0.5, 0.9]} if where == "phase" else {}
+            )
+            self.adopt(best.candidate, task)
+
+    learned = trained(Own(), optimizer="adam", betas=[0.5, 0.9] if where == "trainer" else None)
+    expected = []
+    for w in START:
+        m = v = 0.0
+        for t in range(1, 7):
+            m, v = 0.5 * m + 0.5 * w, 0.9 * v + 0.1 * w * w
+            w -= 0.1 * (m / (1 - 0.5**t)) / ((v / (1 - 0.9**t)) ** 0.5 + 1e-8)
+        expected.append(w)
+    assert ends(learned) == near(*expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "left", "accuracy"),
+    [
+        ({"restore": "last", "patience": 2}, 4, 4, 0.3),  # best after two, and two more are not better
+        ({"restore": "last", "patience": 100}, 6, 6, 0.2),
+        ({"restore": "best", "patience": None}, 6, 2, 0.9),
+        ({"restore": "best", "patience": 2}, 4, 2, 0.9),
+        ({"restore": "last", "patience": None}, 6, 6, 0.1),  # scored once
+    ],
+)
+def test_a_candidate_ends_with_its_best_weights_or_its_last(options, steps, left, accuracy) -> None:
+    learner = Scripted(script={"default": [0.1, 0.5, 0.9, 0.4, 0.3, 0.1, 0.2]})
+    learned = trained(learner, score_every=1, score_at=(0,), **options)
+    assert ends(learned) == near(3 * 0.9**left, 4 * 0.9**left)
+    assert (learned.winner(0)["steps"], learned.winner(0)["score"]) == (steps, accuracy)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"devices": 2}, r"settings has 'devices', which is not for one phase alone"),
+        ({"batch_size": 0}, r"settings\.batch_size=0 must be a whole number of at least 1"),
+        ({"betas": [0.9]}, r"settings\.betas=.* must be"),
+        ({"optimizer": "adam", "momentum": 0.5}, r"momentum is for trainer\.optimizer=sgd"),
+        ({"betas": [0.5, 0.9]}, r"betas is for trainer\.optimizer=adam"),
+    ],
+)
+def test_settings_of_a_phase_are_checked_as_the_trainers_are(settings: dict, words: str) -> None:
+    with pytest.raises(Refusal, match=words):
+        trained(WithGenerator(when="before", settings=settings))
