@@ -161,24 +161,32 @@ class Phases:
         probes = [probe for group in groups for probe in group.probes]
         self.work.probes += sorted(probes, key=lambda probe: order.index(str(probe.candidate)))
         winner = phase.candidates[record.winner]
-        kept = self.store.tensors(
-            next(group_key(place, g.numbers) for g in groups if record.winner in g.numbers)
-        )
-        winner.network.load_state_dict(kept["weights"])
-        winner.network.to(learner.device).eval()  # another rank or job may have trained it
-        if kept["moments"]:
-            self.moments = {**self.moments, weights_key(winner.network.parameters()): kept["moments"]}
-        if self.settings.probe == "winner" and kept["snapshots"]:
+        keeps_all, snapshots = phase.keep == "all", {}
+        for group in groups:
+            if not keeps_all and record.winner not in group.numbers:
+                continue
+            stored = self.store.tensors(group_key(place, group.numbers))
+            for number, (weights, moments) in stored["kept"].items():
+                if keeps_all or number == record.winner:
+                    network = phase.candidates[number].network
+                    network.load_state_dict(weights)
+                    network.to(learner.device).eval()  # another rank or job may have trained it
+                    if moments:
+                        self.moments = {**self.moments, weights_key(network.parameters()): moments}
+            if record.winner in group.numbers:
+                snapshots = stored["snapshots"]
+        if self.settings.probe == "winner" and snapshots:
             self.work.probes += self.store.get_or_make(
                 f"{place.key}-probes",
                 ProbesRecord,
-                lambda: (ProbesRecord(self.look(learner, winner, kept["snapshots"], task, place)), None),
+                lambda: (ProbesRecord(self.look(learner, winner, snapshots, task, place)), None),
             ).probes
         for c in phase.candidates:
-            if c is not winner:
+            if c is not winner and not keeps_all:
                 take_network(c)
         chosen = record.chosen
-        return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best)
+        kept = phase.candidates if keeps_all else [winner]
+        return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best, list(kept))
 
     def look(
         self, learner: Learner, c: Candidate, snapshots: dict[int, dict], task: Task, place: Place
@@ -248,7 +256,7 @@ class Phases:
         self, learner: Learner, phase: Phase, numbers: list[int], task: Task, place: Place
     ) -> tuple[GroupRecord, dict[str, Any]]:
         """Train some candidates of a phase side by side. Returns their results, with the weights of the best
-        of them."""
+        of them, or of all where the phase keeps all."""
         with forked(), in_memory(len(numbers)):
             run = self.fit(learner, phase, numbers, task, place)
         candidates, names, probes = run.candidates, [c.name for c in phase.candidates], []
@@ -258,8 +266,11 @@ class Phases:
         records = run.records()
         best = best_of(records)
         kept = {
-            "weights": candidates[best].network.state_dict(),
-            "moments": run.standings[best].moments,
+            "kept": {
+                numbers[i]: (c.network.state_dict(), run.standings[i].moments)
+                for i, c in enumerate(candidates)
+                if i == best or phase.keep == "all"
+            },
             "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
             **kept_of(self.callbacks),
         }

@@ -23,6 +23,8 @@ def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training, 
     who = type(learner).__name__
     check_names(who, phase, task)
     check_settings(who, phase)
+    if phase.keep not in ("winner", "all"):
+        raise Refusal(f"{who}'s Phase: keep={phase.keep!r} must be winner or all.")
     own = settings_of(phase, settings)
     for c in phase.candidates:
         check_hparams(who, c, learner, own)
@@ -149,12 +151,13 @@ def check_comparison(phase: Phase, task: Task, settings: Training) -> None:
     """Candidates can be compared, and stopped early, where there are validation data."""
     if val_of(phase, task) is not None or phase.score is not None:
         return
-    if phase.auxiliary and (len(phase.candidates) > 1 or phase.patience is not None):
+    several = len(phase.candidates) > 1 and phase.keep == "winner"
+    if phase.auxiliary and (several or phase.patience is not None):
         raise Refusal(
             f"The auxiliary phase {phase.name!r} of task {task.index} has no validation data but its own, "
             "and was given none. Give it one candidate, without patience; or a `val` or a `score`."
         )
-    if len(phase.candidates) > 1:
+    if several:
         raise Refusal(
             f"{len(phase.candidates)} candidates are to be compared, but the task has no validation data to "
             "compare them on. "

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -88,6 +88,7 @@ class Phase:
     epochs: int | None = None
     patience: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # keys of the trainer, for this phase alone
+    keep: Literal["winner", "all"] = "winner"  # whose networks are there after the phase
     auxiliary: bool = False  # a generator, a coreset: no data of the task's but what it names, last weights
 
 
@@ -99,6 +100,7 @@ class Outcome:
     score: float | None  # its validation accuracy, or the phase's own score; None without validation data
     steps: int  # mini-batches trained
     steps_to_best: int
+    kept: list[Candidate]  # the winner; or all, in their order, where the phase keeps all
 
 
 Phases = Generator[Phase, Outcome, Any]

@@ -4,6 +4,7 @@ splits."""
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.metrics.learning_curve import learning_curve_area
 from tests import toys
 from tests.commands import run
+from tests.dying import killed
 from tests.engine.test_rules import (
+    SIX_STEPS,
     START,
     Scripted,
     Shrinks,
@@ -220,3 +223,38 @@ def test_a_candidate_ends_with_its_best_weights_or_its_last(options, steps, left
 def test_settings_of_a_phase_are_checked_as_the_trainers_are(settings: dict, words: str) -> None:
     with pytest.raises(Refusal, match=words):
         trained(WithGenerator(when="before", settings=settings))
+
+
+# ---- all are kept ------------------------------------------------------------------------------------------
+
+
+class SideBySide(Shrinks):
+    """Three generators in an auxiliary phase, each then trained on in a second one: a chain a point."""
+
+    def learn(self, task):
+        found = [Candidate(Generator(), {"lr": lr}) for lr in (0.1, 0.2, 0.3)]
+        first = yield Phase(found, "first", auxiliary=True, keep="all")
+        assert [c.name for c in first.kept] == [c.name for c in found]
+        again = [Candidate(c.network, c.hparams) for c in first.kept]
+        second = yield Phase(again, "second", auxiliary=True, keep="all", settings={"max_steps": 2})
+        self.ends = torch.stack([c.network.w.detach() for c in second.kept])
+        best = yield Phase(self.candidates(task))
+        assert best.kept == [best.candidate]
+        self.adopt(best.candidate, task)
+
+
+def side_by_side(folder: Path, **options: Any) -> torch.Tensor:
+    learner, settings = SideBySide(), toys.training(**{**SIX_STEPS, **options})
+    toys.learn(learner, toys.stream(tasks=1), settings, folder)
+    return learner.ends
+
+
+def test_all_networks_are_kept_after_a_kill_and_in_shares(tmp_path: Path) -> None:
+    whole = side_by_side(tmp_path / "whole", optimizer_state="carry")
+    by_hand = [[w * (1 - lr) ** 8 for w in START] for lr in (0.1, 0.2, 0.3)]
+    assert torch.allclose(whole, torch.tensor(by_hand), rtol=1e-4)
+    assert torch.equal(side_by_side(tmp_path / "shares", candidates_at_once=1), whole)
+    for at in (1, 2):
+        folder = tmp_path / f"killed{at}"
+        killed(f"phase done:{at}", partial(side_by_side, folder))
+        assert torch.equal(side_by_side(folder), whole)
