@@ -309,7 +309,7 @@ def test_a_rank_ends_with_the_command_that_started_it(monkeypatch) -> None:
     for name, value in nowhere.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Refusal, match="has ended, so the rank ends, too"):
-        meeting.met(1, 2)
+        meeting.join_store(1, 2)
 
 
 def test_a_rank_can_be_interrupted_while_it_looks_for_the_others(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_rank_can_be_interrupted_while_it_looks_for_the_others(tmp_path: Path)
         os.environ["MASTER_PORT"] = "9"
         with termination.handled():
             (tmp_path / "looks").touch()
-            meeting.met(1, 2)
+            meeting.join_store(1, 2)
 
     with started(1, looking) as (process,):
         while not (tmp_path / "looks").exists():
@@ -439,7 +439,7 @@ def test_ranks_are_those_that_torchrun_or_srun_started(variables: dict, expected
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert meeting.found() == expected
+    assert meeting.rank_from_env() == expected
 
 
 def test_inside_slurm_lightning_neither_requeues_nor_takes_ranks(tmp_path: Path, monkeypatch) -> None:
@@ -472,7 +472,7 @@ def test_what_no_rank_can_do_is_said_once_and_names_no_rank(
 def test_the_process_that_starts_ranks_imports_neither_lightning_nor_the_learners(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from cl_lightning.cli import starter\n"
+        "from cl_lightning.parallel import starter\n"
         "starter.on_several = lambda *_: print(sorted({'torch', 'pytorch_lightning', "
         "'cl_lightning.learners', 'cl_lightning.runs.run'} & set(sys.modules)))\n"
         "from cl_lightning.cli.command import main\n"

@@ -38,6 +38,11 @@ OPTIMIZER_KEYS = tuple(
     field.name for field in fields(Hyperparameters)
 )  # which the trainer and a grid may name
 
+OF_A_PHASE = (
+    *OPTIMIZER_KEYS, "max_steps", "batch_size", "eval_batch_size", "optimizer", "betas", "clip", "patience",
+    "restore", "score_at", "score_every",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
@@ -53,9 +58,11 @@ class Training:
     lr: Positive | None
     momentum: Rate | None
     weight_decay: NotNegative | None
+    betas: Annotated[Sequence[Rate], Field(min_length=2, max_length=2)] | None
     optimizer_state: Literal["reset", "carry"]
     clip: Positive | None
     patience: Annotated[float, Field(ge=1)] | None
+    restore: Literal["best", "last"] | None
     score_at: Sequence[Size]
     score_every: Count | None
     block: Count
@@ -93,6 +100,8 @@ class Training:
             raise Refusal(
                 "trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0."
             )
+        if self.betas is not None and self.optimizer == "sgd":
+            raise Refusal("trainer.betas is for trainer.optimizer=adam. Leave it at null, or set momentum.")
         if self.single_pass and self.patience is not None:
             raise Refusal(
                 "trainer.single_pass has no validation data to stop by. Set trainer.patience=null, or "

@@ -37,7 +37,8 @@ def make_optimizer(
     groups = list(merged.values())
     optimizer: Optimizer
     if settings.optimizer == "adam":
-        optimizer = torch.optim.Adam(groups, **common)
+        b1, b2 = settings.betas or (0.9, 0.999)
+        optimizer = torch.optim.Adam(groups, betas=(b1, b2), **common)
     else:
         optimizer = torch.optim.SGD(groups, momentum=settings.momentum or 0.0, **common)
     begin_momentum(optimizer)

@@ -17,10 +17,12 @@ from cl_lightning.data.task import Batch, Block, Blocks, Split, Task
 from cl_lightning.engine.costs import Meter
 from cl_lightning.engine.logs import call_loggers
 from cl_lightning.engine.optimizer import Moments, make_optimizer
+from cl_lightning.engine.proposals import val_of
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.randomness import Key
+from cl_lightning.selection.rules import goes_back_to_best
 from cl_lightning.store.records import CandidateRecord
 
 CHECKED_EPOCHS = 3
@@ -78,11 +80,20 @@ class PhaseRun:
 
     @property
     def val(self) -> Split | None:
-        return self.task.val if self.phase.val is None else self.phase.val
+        return val_of(self.phase, self.task)
+
+    @property
+    def is_scored(self) -> bool:
+        return self.val is not None or self.phase.score is not None
 
     @property
     def patience(self) -> float | None:
         return self.settings.patience if self.phase.patience is None else self.phase.patience
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether candidates end with their best weights, and not with their last."""
+        return goes_back_to_best(self.settings.restore, self.patience)
 
     @property
     def score_every(self) -> int:

@@ -25,7 +25,7 @@ from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
 from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, inside_key
 from cl_lightning.engine.phase_run import PhaseRun
-from cl_lightning.engine.proposals import check_phase
+from cl_lightning.engine.proposals import check_phase, settings_of
 from cl_lightning.engine.read_only import check_unchanged, read_only
 from cl_lightning.engine.restartable import give_back, kept_of
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
@@ -142,6 +142,7 @@ class Phases:
                     phase = checked_return(learner, hook, phases.send(outcome), kind="yields")
                 except StopIteration as end:
                     return end.value
+                phase = replace(phase, auxiliary=phase.auxiliary or place.part == "predictors")
                 check_phase(learner, phase, task, self.settings, replace(place, phase=index))
             outcome = self.recall_or_train(learner, phase, task, replace(place, phase=index))
 
@@ -157,24 +158,32 @@ class Phases:
         probes = [probe for group in groups for probe in group.probes]
         self.work.probes += sorted(probes, key=lambda probe: order.index(str(probe.candidate)))
         winner = phase.candidates[record.winner]
-        kept = self.store.tensors(
-            next(group_key(place, g.numbers) for g in groups if record.winner in g.numbers)
-        )
-        winner.network.load_state_dict(kept["weights"])
-        winner.network.to(learner.device).eval()  # another rank or job may have trained it
-        if kept["moments"]:
-            self.moments = {**self.moments, weights_key(winner.network.parameters()): kept["moments"]}
-        if self.settings.probe == "winner" and kept["snapshots"]:
+        keeps_all, snapshots = phase.keep == "all", {}
+        for group in groups:
+            if not keeps_all and record.winner not in group.numbers:
+                continue
+            stored = self.store.tensors(group_key(place, group.numbers))
+            for number, (weights, moments) in stored["kept"].items():
+                if keeps_all or number == record.winner:
+                    network = phase.candidates[number].network
+                    network.load_state_dict(weights)
+                    network.to(learner.device).eval()  # another rank or job may have trained it
+                    if moments:
+                        self.moments = {**self.moments, weights_key(network.parameters()): moments}
+            if record.winner in group.numbers:
+                snapshots = stored["snapshots"]
+        if self.settings.probe == "winner" and snapshots:
             self.work.probes += self.store.get_or_make(
                 f"{place.key}-probes",
                 ProbesRecord,
-                lambda: (ProbesRecord(self.look(learner, winner, kept["snapshots"], task, place)), None),
+                lambda: (ProbesRecord(self.look(learner, winner, snapshots, task, place)), None),
             ).probes
         for c in phase.candidates:
-            if c is not winner:
+            if c is not winner and not keeps_all:
                 take_network(c)
         chosen = record.chosen
-        return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best)
+        kept = phase.candidates if keeps_all else [winner]
+        return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best, list(kept))
 
     def look(
         self, learner: Learner, c: Candidate, snapshots: dict[int, dict], task: Task, place: Place
@@ -244,7 +253,7 @@ class Phases:
         self, learner: Learner, phase: Phase, numbers: list[int], task: Task, place: Place
     ) -> tuple[GroupRecord, dict[str, Any]]:
         """Train some candidates of a phase side by side. Returns their results, with the weights of the best
-        of them."""
+        of them, or of all where the phase keeps all."""
         with forked(), in_memory(len(numbers)):
             run = self.fit(learner, phase, numbers, task, place)
         candidates, names, probes = run.candidates, [c.name for c in phase.candidates], []
@@ -254,8 +263,11 @@ class Phases:
         records = run.records()
         best = winner_of(records)
         kept = {
-            "weights": candidates[best].network.state_dict(),
-            "moments": run.standings[best].moments,
+            "kept": {
+                numbers[i]: (c.network.state_dict(), run.standings[i].moments)
+                for i, c in enumerate(candidates)
+                if i == best or phase.keep == "all"
+            },
             "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
             **kept_of(self.callbacks),
         }
@@ -274,7 +286,7 @@ class Phases:
     ) -> PhaseRun:
         """Train a group of candidates through ``Trainer.fit``, from the beginning or from where an earlier
         start was interrupted."""
-        s, candidates = self.settings, [phase.candidates[i] for i in numbers]
+        s, candidates = settings_of(phase, self.settings), [phase.candidates[i] for i in numbers]
         key = (learner.seed, place.draws, place.phase)
         split = task.train if phase.train is None else phase.train
         epochs = s.max_epochs if phase.epochs is None else phase.epochs
@@ -282,7 +294,8 @@ class Phases:
         blocks = Blocks(
             split, key, s.batch_size, epochs, s.block, task.index, in_order=in_order, max_steps=s.max_steps
         )
-        run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried=self.moments)
+        carried = {} if phase.auxiliary else self.moments
+        run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried)
         learner.phase_run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
         run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
@@ -376,7 +389,8 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
         )
     steps = max(group.mini_batches for group in groups)
     foreign = 0 if phase.train is None else int((phase.train.task != task.index).sum())
-    return PhaseRecord(place, phase.name, candidates, winner, steps, costs_of(groups), foreign)
+    costs = costs_of(groups)
+    return PhaseRecord(place, phase.name, candidates, winner, steps, costs, foreign, phase.auxiliary)
 
 
 def costs_of(groups: Sequence[GroupRecord]) -> Costs:

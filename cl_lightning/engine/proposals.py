@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from cl_lightning.config.checking import check_value
-from cl_lightning.config.settings import OPTIMIZER_KEYS, Hyperparameters, Training
+from cl_lightning.config.settings import OF_A_PHASE, OPTIMIZER_KEYS, Hyperparameters, Training
 from cl_lightning.data.copies import keys
 from cl_lightning.data.task import Split, Task, tensors_in
 from cl_lightning.errors import Refusal
@@ -20,12 +22,16 @@ def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training, 
     """Refuse what cannot be trained or compared, before training."""
     who = type(learner).__name__
     check_names(who, phase, task)
+    check_settings(who, phase)
+    if phase.keep not in ("winner", "all"):
+        raise Refusal(f"{who}'s Phase: keep={phase.keep!r} must be winner or all.")
+    own = settings_of(phase, settings)
     for c in phase.candidates:
-        check_hparams(who, c, learner, settings)
+        check_hparams(who, c, learner, own)
     check_storages(learner, phase, task)
     check_data(who, phase, task, place)
     check_length(who, phase)
-    check_comparison(phase, task, settings)
+    check_comparison(phase, task, own)
     if settings.passes is not None and place.part != "predictors":
         check_single_pass(phase, task, settings.passes, place)
 
@@ -130,11 +136,28 @@ def check_length(who: str, phase: Phase) -> None:
             check_value(Training, key, value, f"{who}'s Phase: {name}")
 
 
+def check_settings(who: str, phase: Phase) -> None:
+    """A phase's own settings are held to what the trainer's are held to."""
+    for key, value in phase.settings.items():
+        if key not in OF_A_PHASE:
+            raise Refusal(
+                f"{who}'s Phase: settings has {key!r}, which is not for one phase alone. It may have "
+                f"{', '.join(OF_A_PHASE)}; epochs are Phase(epochs=...)."
+            )
+        check_value(Training, key, value, f"{who}'s Phase: settings.{key}")
+
+
 def check_comparison(phase: Phase, task: Task, settings: Training) -> None:
     """Candidates can be compared, and stopped early, where there are validation data."""
-    if phase.val is not None or task.val is not None or phase.score is not None:
+    if val_of(phase, task) is not None or phase.score is not None:
         return
-    if len(phase.candidates) > 1:
+    several = len(phase.candidates) > 1 and phase.keep == "winner"
+    if phase.auxiliary and (several or phase.patience is not None):
+        raise Refusal(
+            f"The auxiliary phase {phase.name!r} of task {task.index} has no validation data but its own, "
+            "and was given none. Give it one candidate, without patience; or a `val` or a `score`."
+        )
+    if several:
         raise Refusal(
             f"{len(phase.candidates)} candidates are to be compared, but the task has no validation data to "
             "compare them on. "
@@ -172,6 +195,27 @@ def check_single_pass(phase: Phase, task: Task, passes: int, place: Place) -> No
     raise ProtocolError(
         more, "Learn in one phase from the mini-batches that come, or do without trainer.single_pass."
     )
+
+
+def settings_of(phase: Phase, settings: Training) -> Training:
+    """The trainer's settings as a phase has them."""
+    own: dict[str, Any] = {}
+    if phase.auxiliary:
+        own = {
+            "patience": None,
+            "restore": None,
+            "probe_at": (),
+            "probe_every": None,
+            "optimizer_state": "reset",
+        }
+    if phase.settings.get("optimizer", settings.optimizer) != settings.optimizer:
+        own |= {"momentum": None, "betas": None, "optimizer_state": "reset"}  # those are the other one's
+    return replace(settings, **{**own, **phase.settings})
+
+
+def val_of(phase: Phase, task: Task) -> Split | None:
+    """What candidates are compared on."""
+    return phase.val if phase.auxiliary or phase.val is not None else task.val
 
 
 def trains(phase: Phase) -> bool:

@@ -15,7 +15,7 @@ from cl_lightning.engine.phase_run import CandidateState, PhaseRun
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics.accuracy_matrix import predicted
-from cl_lightning.selection.rules import goes_back_to_best, improves, out_of_patience
+from cl_lightning.selection.rules import improves, out_of_patience
 
 
 def score_if_due(learner: Learner, run: PhaseRun) -> None:
@@ -25,7 +25,9 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
         for i in run.active:
             run.snapshots[i][step] = copy_of_weights(run.candidates[i].network, cpu=True)
-    if run.val is None or not goes_back_to_best(run.patience):
+    if not run.is_scored or (run.patience is None and not run.keeps_best):
+        return
+    if step == run.blocks.steps and not run.keeps_best:  # the last weights are scored in the end
         return
     if step in settings.score_at or (step and step % run.score_every == 0):
         score(learner, run)
@@ -44,9 +46,13 @@ def score(learner: Learner, run: PhaseRun) -> None:
                 run.standings[i] = CandidateState(accuracy)
                 stop(run, i)
             elif improves(accuracy, standing.accuracy):
-                weights = copy_of_weights(run.candidates[i].network)
-                run.standings[i] = CandidateState(accuracy, run.step, run.step, weights, kept_moments(run, i))
+                run.standings[i] = CandidateState(accuracy, run.step, run.step)
+                if run.keeps_best:
+                    run.standings[i].weights = copy_of_weights(run.candidates[i].network)
+                    run.standings[i].moments = kept_moments(run, i)
             elif out_of_patience(run.step - standing.step, run.patience):
+                if not run.keeps_best:
+                    run.standings[i] = CandidateState(accuracy, run.step, moments=kept_moments(run, i))
                 stop(run, i)
         best = "val/best" if run.phase.score is None else "val/best_score"
         run.log(learner, {"val/alive": len(run.active), best: run.best_accuracy})
@@ -57,7 +63,6 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     """The validation accuracy of each active candidate, in evaluation mode; or what the phase's own score
     says."""
     val, active = run.val, run.active
-    assert val is not None
     right = {i: torch.zeros((), dtype=torch.int64, device=learner.device) for i in active}
     nan_counts = {i: right[i].clone() for i in active}
     scores = {}
@@ -69,6 +74,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
                 scores[i] = finite(float(given), run, i)
                 run.meter.note(i)
         else:
+            assert val is not None
             for batch in val.batches(run.settings.eval_batch_size, run.task.index):
                 batch = batch.to(learner.device)
                 batch.key = (*run.key, run.step, *batch.key)
@@ -154,12 +160,12 @@ def score_last(learner: Learner, run: PhaseRun) -> None:
     has everything on its device."""
     unstack(run)
     drop_diverged(run)
-    if run.val is None or not run.active or run.scored_at == run.step:
+    if not run.is_scored or not run.active or run.scored_at == run.step:
         return
-    if goes_back_to_best(run.patience):
+    if run.keeps_best:
         score(learner, run)
         return
-    for i, accuracy in zip(run.active, accuracies(learner, run)):
+    for i, accuracy in zip(run.active, accuracies(learner, run)):  # the last weights stay
         run.standings[i] = CandidateState(accuracy, run.steps_of(i), run.steps_of(i))
 
 

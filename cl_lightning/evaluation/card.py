@@ -90,7 +90,7 @@ def facts_of(task: TaskRecord, size: int) -> TaskFacts:
         replayed=task.costs.replayed + sum(phase.foreign for phase in task.phases),
         held=task.checkpoint,
         step_cost=max((costs.step_flops / costs.candidate_examples for costs in trained), default=None),
-        compared=max((len(phase.candidates) for phase in task.phases), default=0),
+        compared=max((len(phase.candidates) for phase in task.phases if not phase.auxiliary), default=0),
         size=size,
         seen=task.costs.examples,
     )

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -81,14 +81,15 @@ class Phase:
 
     candidates: list[Candidate]  # their order breaks ties: the first maximum wins
     name: str = "train"
-    train: Split | None = (
-        None  # None: the open task's training split; else a half of it, a union, a coreset ...
-    )
+    train: Split | None = None  # None: the open task's training split; else a half of it, a coreset ...
     val: Split | None = None  # None: the open task's validation split
     loss: Callable[[Candidate, Batch], torch.Tensor] | None = None  # None: learner.loss
-    score: Callable[[Candidate, Split], float] | None = None  # None: accuracy on the validation split
+    score: Callable[[Candidate, Any], float] | None = None  # None: accuracy on the validation split
     epochs: int | None = None
     patience: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # keys of the trainer, for this phase alone
+    keep: Literal["winner", "all"] = "winner"  # whose networks are there after the phase
+    auxiliary: bool = False  # a generator, a coreset: no data of the task's but what it names, last weights
 
 
 @dataclass
@@ -96,11 +97,10 @@ class Outcome:
     """The outcome of a phase: the winner, restored to its best weights."""
 
     candidate: Candidate
-    score: (
-        float | None
-    )  # best validation accuracy, or best of the phase's own score; None without validation data
+    score: float | None  # its validation accuracy, or the phase's own score; None without validation data
     steps: int  # mini-batches trained
     steps_to_best: int
+    kept: list[Candidate]  # the winner; or all, in their order, where the phase keeps all
 
 
 Phases = Generator[Phase, Outcome, Any]

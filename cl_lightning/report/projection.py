@@ -155,7 +155,7 @@ def costs_at(task: TaskRecord, row: RowRecord) -> dict[str, float]:
 
 def chosen_at(task: TaskRecord) -> dict[str, Any]:
     """What validation data chose in the task's last phase. Of hyper-parameters numbers and words."""
-    own = [phase for phase in task.phases if phase.place.part == "task"]
+    own = [phase for phase in task.phases if phase.place.part == "task" and not phase.auxiliary]
     values: dict[str, Any] = {}
     if own:
         chosen = own[-1].chosen

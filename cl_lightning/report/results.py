@@ -70,6 +70,7 @@ def results_of(store: Store, start: StartRecord) -> Results:
         for record in (*rows[i : i + 1], *learned[i : i + 1])
         for phase in record.phases
     ]
+    phases = [phase for phase in [*phases, *(reference.phases if reference else [])] if not phase.auxiliary]
     finished = (len(learned), len(rows)) == (tasks, tasks + 1) and validation is not None
     finished = finished and (reference is not None or not start.config["reference"])
     return {
@@ -94,7 +95,7 @@ def results_of(store: Store, start: StartRecord) -> Results:
             for name, m in others.items()
         },
         "probes": [probe(each) for task in learned for each in task.probes],
-        "selected": [selected(phase) for phase in [*phases, *(reference.phases if reference else [])]],
+        "selected": [selected(phase) for phase in phases],
         "chosen": None if chosen is None else cast(Chosen, asdict(chosen)),
         "notes": [task.notes for task in learned],
         "costs": [costs(task, row) for task, row in zip(learned, rows[1:])],
@@ -212,11 +213,12 @@ def probe(record: Any) -> Probe:
 
 def learning_curve(learned: Sequence[TaskRecord]) -> dict[str, float]:
     """The area under the learning curves, where probes looked at their beginnings: in each task's first
-    phase."""
+    phase that is not auxiliary."""
     curves: list[dict[int, float]] = []
     for task in learned:
-        chosen = task.phases[0].chosen.name if task.phases else ""
-        looks = [p for p in task.probes if p.phase == 0 and p.candidate in (None, chosen)]
+        first = next((phase for phase in task.phases if not phase.auxiliary), None)
+        names = (None, first.chosen.name) if first else ()
+        looks = [p for p in task.probes if first and p.phase == first.place.phase and p.candidate in names]
         known = [(p.step, p.accuracies[task.task]) for p in looks]
         curves.append({step: accuracy for step, accuracy in known if accuracy is not None})
     area = learning_curve_area(curves)

@@ -337,7 +337,9 @@ class Results(TypedDict):
             "trainer.probe_every): learning curves."
         ),
     ]
-    selected: Annotated[list[Selected], Field(description="The winner of every phase of training.")]
+    selected: Annotated[
+        list[Selected], Field(description="The winner of every phase of training that is not auxiliary.")
+    ]
     chosen: Annotated[
         Chosen | None,
         Field(description="From what a search over whole streams (selection=stream_level) chose this run."),

@@ -26,10 +26,10 @@ def out_of_patience(steps: int, patience: float | None) -> bool:
     return patience is not None and steps >= patience
 
 
-def goes_back_to_best(patience: float | None) -> bool:
-    """Whether a candidate ends with the weights of its best score; without early stopping its last ones
-    stay."""
-    return patience is not None
+def goes_back_to_best(restore: str | None, patience: float | None) -> bool:
+    """Whether a candidate ends with the weights of its best score, and not with its last ones. Where
+    ``restore`` (``trainer.restore``) does not say, it does so with early stopping alone."""
+    return restore == "best" or (restore is None and patience is not None)
 
 
 def best_point(scores: Mapping[int, Sequence[float | None]]) -> tuple[int, float] | None:

@@ -138,6 +138,7 @@ class PhaseRecord:
     mini_batches: int
     costs: Costs
     foreign: int = 0  # examples in its training split that are not the task's
+    auxiliary: bool = False  # not what the task was learned by
 
     @property
     def chosen(self) -> CandidateRecord:

@@ -30,7 +30,8 @@ def test_a_candidate_goes_back_to_its_first_best_score_and_stops_when_patience_i
     assert [improves(0.5, best) for best in (None, 0.4, 0.5, 0.6)] == [True, True, False, False]
     assert [out_of_patience(steps, 3) for steps in (2, 3, 4)] == [False, True, True]
     assert not out_of_patience(10**9, None)
-    assert [goes_back_to_best(patience) for patience in (None, 0, 3)] == [False, True, True]
+    asked = [(None, None), (None, 3), ("last", 3), ("best", None)]
+    assert [goes_back_to_best(*each) for each in asked] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(
