@@ -30,7 +30,7 @@ POINTS: dict[str, tuple[Any, str, bool]] = {
     "after a rename": (whole, "sync_folder", False),
     "record written": (files.Store, "save", True),
     "phase done": (Phases, "recall_or_train", True),
-    "task end": (loop, "witnessed", False),
+    "task end": (loop, "card_facts", False),
     "test": (Evaluator, "measure", False),
     "results": (results, "text_of", True),
 }

@@ -510,7 +510,7 @@ def test_curves_come_while_a_task_is_learned_online_and_at_its_end_offline(
         seen.append(sum("batches" in row for row in sent))
         return at_the_end(*arguments)
 
-    monkeypatch.setattr(loop, "witnessed", card_facts)
+    monkeypatch.setattr(loop, "card_facts", card_facts)
     run(tmp_path, *OFFLINE, f"logger.wandb.mode={mode}", "trainer.log_every=1", "stream.tasks=2")
     assert (seen[0] > 0) == (mode == "online")
     assert seen[1] > 0, "the first task's are there when the second one is learned"
