@@ -22,7 +22,7 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Independent, Phase
 from cl_lightning.report.schema import schema
-from cl_lightning.runs import loop
+from cl_lightning.runs import making
 from cl_lightning.runs import run as experiment
 from cl_lightning.store.files import Store
 from tests import toys
@@ -282,7 +282,7 @@ def test_the_same_command_again_finds_the_finished_run(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
 ) -> None:
     first = finished(tmp_path)
-    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("trained again"))
     assert run(tmp_path) == first
     assert "average accuracy" in capsys.readouterr().out
 
@@ -297,7 +297,7 @@ def test_resume_false_starts_afresh(tmp_path: Path) -> None:
 
 def test_what_failed_before_it_began_can_be_started_afresh(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(loop, "build_learner", lambda *_: 1 / 0)
+        patch.setattr(making, "build_learner", lambda *_: 1 / 0)
         run(tmp_path)
     assert [path.name for path in tmp_path.glob("*/*/*/*.json")] == ["status.json"]
     run(tmp_path, "resume=false")

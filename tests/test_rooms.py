@@ -31,7 +31,9 @@ ORDER = [
     ["loggers", "report"],
     ["config/build"],
     ["runs/resume", "runs/final", "runs/announce"],
+    ["runs/making"],
     ["runs/loop"],
+    ["runs/part"],
     ["runs/run"],
     [
         "parallel/starter", "parallel/rank", "parallel/slots", "cli", "notebook", "__main__", "data/__main__",

@@ -32,7 +32,7 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import InUse, Refusal
 from cl_lightning.learners.mntdp import MNTDP
-from cl_lightning.runs import resume
+from cl_lightning.runs import part, resume
 from cl_lightning.runs import run as experiment
 from cl_lightning.runs.resume import missing_in
 from cl_lightning.selection import sweep
@@ -203,7 +203,7 @@ def test_a_share_that_no_sweep_asked_for_is_refused(share: str, tmp_path: Path, 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch) -> Callable[[str], float | None]:
     """Makes a job of a round in this process, as its launcher would."""
-    monkeypatch.setattr(experiment, "in_rounds", lambda: True)
+    monkeypatch.setattr(part, "in_rounds", lambda: True)
     options = [*TWO_TASKS, f"outputs={tmp_path}"]
     return lambda share: experiment.run(configure(*options, f"share={share}"))
 

@@ -135,7 +135,7 @@ def test_a_run_that_diverged_is_not_tried_again_unless_one_asks(tmp_path: Path, 
     assert main(diverging) == 2
     capfd.readouterr()
     with monkeypatch.context() as patch:
-        patch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("tried again"))
+        patch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("tried again"))
         assert main(diverging) == 2
     said = capfd.readouterr().err
     assert "All candidates of task 0 were dropped" in said
@@ -166,7 +166,7 @@ def test_a_single_run_is_refused_by_its_sentence_alone(tmp_path: Path) -> None:
 
 def made_again_alone(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run's own command, without the sweep, finds the very run."""
-    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("another run"))
+    monkeypatch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("another run"))
     monkeypatch.setattr("cl_lightning.cli.sweeps.sweep_grid", lambda *_, **__: pytest.fail("a sweep"))
     runs = sorted(outputs.glob("*/*/*/results.json"))
     assert len(runs) == 2

@@ -55,6 +55,7 @@ OF_RESULTS = (
     "config/settings.py",
     "config/build.py",
     "runs/loop.py",
+    "runs/making.py",
     "runs/final.py",
     "protocol.py",
     "randomness.py",

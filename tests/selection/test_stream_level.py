@@ -165,7 +165,7 @@ def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
     assert "This is not the run" not in capfd.readouterr().err
     (results,) = tmp_path.glob("elsewhere/*/*/*/results.json")
     assert "chose this run among 3 over whole streams" in results.read_text()
-    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("another run"))
+    monkeypatch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("another run"))
     assert main([*again, f"outputs={tmp_path}"]) == 0
     winner = (folder / json.loads((folder / "sweep.json").read_text())["jobs"][2]["run"]).resolve()
     assert f"Results: {winner / 'results.json'}" in capfd.readouterr().out
@@ -203,7 +203,7 @@ def test_the_winners_file_and_its_command_find_the_winner_whatever_the_search_wa
     sweep = json.loads(sweep_of(tmp_path / "runs").read_text())
     (best,) = (sweep_of(tmp_path / "runs").parent / "best").iterdir()
     winner = (sweep_of(tmp_path / "runs").parent / sweep["chosen"][0]["runs"][0]).resolve()
-    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("another run"))
+    monkeypatch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("another run"))
     (of_the_head,) = (line for line in best.read_text().splitlines() if line.startswith("# python"))
     assert main(["--multirun", *shlex.split(of_the_head)[4:], "seed=0"]) == 0, "and not the study's sweep"
     for sweeps in ("sweeps.sweep_grid", "search.sweep_streams"):
@@ -350,7 +350,7 @@ def test_tied_values_and_seeds_together(tmp_path: Path, monkeypatch) -> None:
     assert sweep["chosen"][0]["score"] == pytest.approx(sum(own) / 2)
     assert [path.name for path in (sweep_of(tmp_path).parent / "best").iterdir()] == ["ewc.yaml"]
     # ---- the winner's file has small numbers and the choices of groups as they were
-    monkeypatch.setattr("cl_lightning.runs.run.train", lambda *_: pytest.fail("another run"))
+    monkeypatch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("another run"))
     again = ["--config-dir", str(sweep_of(tmp_path).parent), "+best=ewc", "~selection.grid.weight_decay"]
     assert main([*again, "seed=1", f"outputs={tmp_path}"]) == 0
 

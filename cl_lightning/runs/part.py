@@ -1,0 +1,85 @@
+"""The part of a run that is this job's: all of it, or one share of a phase beside other jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from cl_lightning.data.streams.stream import Stream
+from cl_lightning.errors import InUse, Refusal, RoundOver
+from cl_lightning.parallel.ranks import Ranks
+from cl_lightning.parallel.rounds import NEXT
+from cl_lightning.report.schema import Results
+from cl_lightning.runs.loop import train
+from cl_lightning.runs.resume import afresh_if_mended, missing_in, not_shared, refuse_again, wait_for_shares
+from cl_lightning.selection.sweep import in_rounds
+from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
+from cl_lightning.store.status import Progress, status_kept
+
+
+def share_of(cfg: DictConfig) -> str | None:
+    """The share of a phase that a sweep told this job to train; None where it is told nothing."""
+    if cfg.share is not None and not in_rounds():
+        raise Refusal(
+            f"share={cfg.share} is for jobs of hydra/sweeper=cl_task_level alone, and this is none. Leave it "
+            "out: the sweep tells each job its own."
+        )
+    return cfg.share
+
+
+def make_run(
+    cfg: DictConfig,
+    folder: Path,
+    stream: Stream,
+    command: Sequence[str],
+    ranks: Ranks,
+    share: str | None,
+) -> Results | None:
+    """Make the run, or the part of it that is this job's; None where another job goes on. Rank 0 alone holds
+    its folder."""
+    of_a_round = share not in (None, NEXT)
+    with suppress(RoundOver), ExitStack() as holding:
+        if of_a_round:
+            train_share(cfg, folder, stream, ranks, str(share))
+        progress = None
+        if ranks.is_writer:
+            try:
+                progress = holding.enter_context(run_lock(folder, cfg))
+            except InUse:
+                if not of_a_round:
+                    raise
+        if ranks.broadcast(progress is None):
+            raise RoundOver  # another job of the round goes on
+        with ranks.as_one():
+            return train(cfg, folder, stream, command, ranks, progress, share and NEXT)
+    return None
+
+
+@contextmanager
+def run_lock(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
+    """Hold the run's folder, afresh if that is asked for, and say there how the run ends."""
+    with locked(folder):
+        refuse_beside_jobs(folder)
+        if cfg.resume is False:
+            discard(folder)
+        if cfg.resume is True:
+            afresh_if_mended(cfg, folder)
+            refuse_again(folder)
+        with status_kept(folder) as progress:
+            yield progress
+
+
+def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks, share: str) -> None:
+    """Train one share of the phase at hand, in a job of a sweep; other jobs do so at the same time. The job
+    that ends last goes on."""
+    left = ranks.broadcast(wait_for_shares(folder, share) if ranks.is_writer else None)
+    if left is None:
+        raise not_shared(folder)
+    if share in left:
+        with locked(folder / share) if ranks.is_writer else nullcontext(), suppress(RoundOver):
+            train(cfg, folder, stream, (), ranks, None, share)
+    if ranks.broadcast(missing_in(folder) if ranks.is_writer else None) != []:
+        raise RoundOver
