@@ -5,22 +5,22 @@ The second page is the contract of a learner, ``learners/base.py``.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from time import perf_counter
-from typing import Any
 
 from cl_lightning import termination
 from cl_lightning.engine.boundary import card_facts, check_adopted
 from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.report.schema import Results
-from cl_lightning.runs.making import Making, prepared
+from cl_lightning.runs.making import Making
 from cl_lightning.store.folder import row_key
 from cl_lightning.store.records import RowRecord
 
 
-def train(*arguments: Any) -> Results | None:
-    """Learn every task that the store does not hold yet; ``prepared`` takes these arguments. The results are
-    None on ranks that do not write."""
-    with prepared(*arguments) as run:
+def train(prepared: AbstractContextManager[Making]) -> Results | None:
+    """Learn every task that the store of a run does not hold yet. The results are None on ranks that do not
+    write."""
+    with prepared as run:
         with run.told_of_the_stream():
             learn_stream(run)
         return run.write_results()

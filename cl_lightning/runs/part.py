@@ -14,6 +14,7 @@ from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.parallel.rounds import NEXT
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.loop import train
+from cl_lightning.runs.making import prepared
 from cl_lightning.runs.resume import afresh_if_mended, missing_in, not_shared, refuse_again, wait_for_shares
 from cl_lightning.selection.sweep import in_rounds
 from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
@@ -54,7 +55,7 @@ def make_run(
         if ranks.broadcast(progress is None):
             raise RoundOver  # another job of the round goes on
         with ranks.as_one():
-            return train(cfg, folder, stream, command, ranks, progress, share and NEXT)
+            return train(prepared(cfg, folder, stream, command, ranks, progress, share and NEXT))
     return None
 
 
@@ -80,6 +81,6 @@ def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks, sha
         raise not_shared(folder)
     if share in left:
         with locked(folder / share) if ranks.is_writer else nullcontext(), suppress(RoundOver):
-            train(cfg, folder, stream, (), ranks, None, share)
+            train(prepared(cfg, folder, stream, (), ranks, None, share))
     if ranks.broadcast(missing_in(folder) if ranks.is_writer else None) != []:
         raise RoundOver
