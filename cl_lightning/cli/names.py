@@ -159,7 +159,7 @@ def as_key(key: str, value: str, settings: Mapping[str, Any], mark: str) -> Iter
 def as_key_of_another_choice(
     key: str, value: str, settings: Mapping[str, Any], others: Sequence[str]
 ) -> Iterator[Guess]:
-    """``learner.strength=3`` where the learner has none: EWC's; ``logger.wandb.project=x`` where the logger
+    """``learner.fisher=exact`` where the learner has none: EWC's; ``logger.wandb.project=x`` where the logger
     is another. The shortest name first."""
     import yaml
 

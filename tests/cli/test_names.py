@@ -50,7 +50,7 @@ def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("+learner=ewc", "", "learner=ewc"),
         ("ewc", "", "learner=ewc"),
         ("learner.strenght=3", "learner=ewc", "learner.strength=3"),
-        ("learner.strenght=3", "", "learner=ewc learner.strength=3"),
+        ("learner.fishr=exact", "", "learner=ewc learner.fisher=exact"),
         ("learner.strenght=3", "--multirun learner=ewc seed=0,1", "learner.strength=3"),
         ("learner.memories=3", "", "learner=gem learner.memories=3"),
         ("selection.grid.stregth=[1]", "learner=ewc", "+selection.grid.strength=[1]"),
