@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 
 from cl_lightning.backbones.base import ByTask, called
@@ -57,23 +56,22 @@ class LwF(Learner):
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> list[torch.Tensor]:
         """What the past heads said before the task."""
-        return self.of_past_heads(self.network.head, self.network.features(batch.x), batch.learning)
+        return self.outputs(self.network, batch)[1]
 
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
-        network: Any = c.network
-        h, T = network.features(batch.x), self.temperature
-        loss = F.cross_entropy(self.masked(called(network.head, h, batch.task), batch), batch.y)
+        (logits, past), T = self.outputs(c.network, batch), self.temperature
+        loss = F.cross_entropy(self.masked(logits, batch), batch.y)
         if strength := self.scale * c.hparams.get("strength", self.strength):
-            for old, now in zip(batch.shared, self.of_past_heads(network.head, h, batch.learning)):
+            for old, now in zip(batch.shared, past):
                 loss = loss + strength * F.cross_entropy(now / T, (old / T).softmax(1))
         return loss
 
-    def of_past_heads(self, head: nn.Module, h: torch.Tensor, tasks: int) -> list[torch.Tensor]:
-        """Logits of each head of the first ``tasks``."""
+    def outputs(self, network: Any, batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """A network's logits, and those of each past head."""
+        h, head = network.features(batch.x), network.head
+        logits, owned = called(head, h, batch.task), self.head.owned[: batch.learning]
         if isinstance(head, ByTask):
-            return [layer(h) for layer in list(head.layers)[:tasks]]
-        owned = self.head.owned[:tasks]
+            return logits, [layer(h) for layer in list(head.layers)[: batch.learning]]
         if owned and not self.head.masks_test:
             owned = (tuple(sorted({output for own in owned for output in own})),)
-        logits = head(h) if owned else h
-        return [logits.index_select(1, numbers_on(h.device, own)) for own in owned]
+        return logits, [logits.index_select(1, numbers_on(h.device, own)) for own in owned]

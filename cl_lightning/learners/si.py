@@ -38,7 +38,9 @@ class SI(Learner):
         super().__init__(**base)
         self.strength, self.damping, self.clamp = strength, damping, clamp
         self.penalty_in_path = penalty_in_path
-        self.before: dict[str, tuple] = {}  # by candidate, while a step is taken: weights and gradients
+        self.before: dict[
+            str, tuple
+        ] = {}  # by candidate, while a step is taken: weights and gradients before it
 
     def candidates(self, task: Task) -> list[Candidate]:
         """Networks that carry their paths, so that checkpoints and best weights have them, too."""
@@ -53,18 +55,22 @@ class SI(Learner):
     def after_backward(self, c: Candidate, batch: Batch) -> None:
         """The penalty's gradient: 2 strength Omega (w - w_last)."""
         w, g = used(c, c.parameters), [p.grad for p in c.parameters if p.grad is not None]
-        # Private, as below: one call for all parameters in place of a loop over them.
-        before, of_loss = torch._foreach_clone(w), torch._foreach_clone(g)
+        before = torch._foreach_clone(w)  # private, as below: one call for all parameters
+        whole: list[torch.Tensor] | tuple[torch.Tensor, ...] = g
         if self.memory:
-            drift = torch._foreach_sub(w, used(c, trained(self.network)))
+            drift = torch._foreach_sub(before, used(c, trained(self.network)))
             strength = 2 * float(c.hparams.get("strength", self.strength))
-            torch._foreach_addcmul_(g, used(c, self.memory["importance"]), drift, strength)
-        self.before[c.name] = before, torch._foreach_clone(g) if self.penalty_in_path else of_loss
+            whole = torch._foreach_addcmul(g, used(c, self.memory["importance"]), drift, strength)
+        kept = whole if self.penalty_in_path else g
+        # Clipping shortens gradients in their place, and must not shorten what is kept.
+        for p, total in zip(w, torch._foreach_clone(whole) if kept is whole else whole):
+            p.grad = total
+        self.before[c.name] = before, kept
 
     def after_step(self, c: Candidate, batch: Batch) -> None:
         before, g = self.before.pop(c.name)
-        moved = torch._foreach_sub(before, used(c, c.parameters))
-        torch._foreach_addcmul_(used(c, path_of(c)), g, moved)
+        torch._foreach_sub_(before, used(c, c.parameters))
+        torch._foreach_addcmul_(used(c, path_of(c)), g, before)
 
     @torch.no_grad()
     def adopt(self, c: Candidate, task: Task) -> None:

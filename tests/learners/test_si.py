@@ -103,6 +103,32 @@ def test_without_a_step_the_path_is_0() -> None:
     assert not learner.before
 
 
+@pytest.mark.parametrize("tasks", [0, 1])
+@pytest.mark.parametrize("penalty_in_path", [False, True])
+def test_clipping_shortens_the_step_and_not_the_gradient_of_the_path(
+    tasks: int, penalty_in_path: bool
+) -> None:
+    learner = made(strength=5.0, penalty_in_path=penalty_in_path)
+    learn(learner, S, training(), tasks=tasks)
+    (c,) = learner.candidates(S.task(tasks))
+    with torch.no_grad():
+        c.parameters[0].add_(0.1)
+    batch = Batch(*S.task(tasks).train.parts)
+    learner.loss(c, batch).backward()
+    g = [p.grad.clone() for p in c.parameters]
+    learner.after_backward(c, batch)
+    whole = [p.grad.clone() for p in c.parameters]
+    with torch.no_grad():
+        for p in c.parameters:
+            p.grad.mul_(0.1)
+            p.sub_(p.grad)
+        learner.after_step(c, batch)
+    expected = [a * 0.1 * b for a, b in zip(whole if penalty_in_path else g, whole)]
+    assert torch.allclose(
+        by_hand.row(list(c.network.path.buffers())), by_hand.row(expected), rtol=1e-2, atol=1e-7
+    )
+
+
 def test_with_early_stopping_the_path_leads_to_the_weights_that_are_kept() -> None:
     """A run that is cut at the best step has the same path as one that went on and came back to it."""
     s, rate = toys.stream(tasks=1), {"optimizer": "sgd", "lr": 0.3, "batch_size": 10}
