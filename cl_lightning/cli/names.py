@@ -54,6 +54,8 @@ def as_key(argument: str, others: Sequence[str]) -> str:
     key, mark = name.strip("+~- "), "~" * name.startswith("~")
     if key in GROUPS or not (equals or mark):
         return ""
+    if key == "device" and not value.isdigit():  # cuda is no number of devices
+        key = "accelerator"
     sections = ("selection.grid", *FIRST) if value.startswith("[") else FIRST
 
     def place(path: str) -> int:

@@ -30,6 +30,8 @@ from tests import docs
         ("model=resnet", "", "backbone=resnet"),
         ("strem=splt", "", "stream=split"),
         ("ewc", "", "learner=ewc"),
+        ("device=cuda", "", "trainer.accelerator=cuda"),
+        ("device=2", "", "trainer.devices=2"),
         ("lerner=gem,ewc", "--multirun", "learner=gem,ewc"),
         ("learner.strenght=3", "learner=ewc", "learner.strength=3"),
         ("trainer.max_epoch=3", "another=wrong_one", "trainer.max_epochs=3"),
