@@ -66,7 +66,8 @@ for file in sorted(package.rglob("*.py")):
 ROOMS = {"data", "backbones", "engine", "metrics", "evaluation"}
 FILES_OF_RESULTS = {
     "learners/base.py", "selection/rules.py", "selection/grid.py", "config/settings.py", "config/build.py",
-    "runs/loop.py", "runs/making.py", "runs/final.py", "protocol.py", "randomness.py", "learners/finetune.py",
+    "runs/loop.py", "runs/making.py", "runs/resume.py", "runs/final.py", "protocol.py",
+    "randomness.py", "learners/finetune.py",
 }  # fmt: skip
 
 

@@ -31,7 +31,8 @@ def card_facts(learner: Learner, task: Task, at_start: dict) -> dict[str, Any]:
 
 def check_adopted(learner: Learner, before: tuple[int, ...], phases: Phases) -> None:
     """Refuse a learner that still has the weights from ``before`` a task that trained."""
-    trained = any(phase.chosen.steps_to_best for phase in phases.work.phases)
+    learned_by = [phase for phase in phases.work.phases if not phase.auxiliary]
+    trained = any(phase.chosen.steps_to_best for phase in learned_by)
     own_predictors = type(learner).predictors is not Learner.predictors
     if trained and not own_predictors and weights_key(learner.parameters()) == before:
         raise LearnerError(

@@ -378,12 +378,12 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
     """The record of a phase, made of the records of its groups of candidates."""
     by_number = {n: c for group in groups for n, c in zip(group.numbers, group.candidates)}
     candidates = [by_number[n] for n in range(len(phase.candidates))]
-    winner = winner_of(candidates)
-    if candidates[winner].diverged:
+    winner, lost = winner_of(candidates), [c.name for c in candidates if c.diverged]
+    if candidates[winner].diverged or (lost and phase.keep == "all"):
+        which = "All candidates" if len(lost) == len(candidates) else "Candidates that are all needed"
         raise Diverged(
-            f"All candidates of task {task.index} were dropped, because their weights became infinite or no "
-            "numbers: "
-            f"{', '.join(c.name for c in candidates)}.\n"
+            f"{which} of task {task.index} were dropped, because their weights became infinite or no "
+            f"numbers: {', '.join(lost)}.\n"
             "What was learned before is kept. Lower trainer.lr or the grid's, or set trainer.clip; "
             "resume=retry tries the same again."
         )

@@ -72,8 +72,8 @@ def value_of(part: Any) -> str | int:
 
 
 def check_kept(learner: Learner, at_start: dict[str, list]) -> None:
-    """Refuse a learner that at a task's end has something else than ``made`` found at the start, or in what a
-    ``GrowingList`` would make again, where a restart would not find it."""
+    """Refuse a learner that at a task's end has something else than ``made_by_init`` found at the start, or
+    in what a ``GrowingList`` would make again, where a restart would not find it."""
     for path, built in learner.named_modules():
         for i, how in enumerate(built.how) if isinstance(built, GrowingList) else ():
             if (name := f"self.{path}.{i}") not in at_start:

@@ -37,7 +37,7 @@ class Needs:
 @dataclass(eq=False)
 class Candidate:
     """One way of learning the current task: a network of its own and hyper-parameters. Trained side by side
-    with the others. After its phase the winner alone has its network still."""
+    with the others. After its phase the winner alone has its network still, unless the phase keeps all."""
 
     network: nn.Module = field(repr=False)  # all that it trains; nothing of another candidate
     hparams: dict[str, Any] = field(default_factory=dict)  # read-only
@@ -55,7 +55,7 @@ class Candidate:
             raise ProtocolError(
                 f"the candidate {self.name} lost its phase and has no network any more: after a kill, or on "
                 "another device, only the winner's weights are there.",
-                "Use outcome.candidate. Networks that are all needed are trained in a phase each.",
+                'Use outcome.candidate; Phase(keep="all") keeps all networks.',
             )
 
     @cached_property

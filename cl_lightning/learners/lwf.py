@@ -55,8 +55,9 @@ class LwF(Learner):
         return c
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> list[torch.Tensor]:
-        """What the past heads said before the task."""
-        return self.outputs(self.network, batch)[1]
+        """What the past heads said before the task, where a loss asks for it."""
+        asked = batch.learning and candidates[0].network.training
+        return self.outputs(self.network, batch)[1] if asked else []
 
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
         (logits, past), T = self.outputs(c.network, batch), self.temperature

@@ -54,9 +54,9 @@ class PNN(Learner):
     """h_l = M_l(h_(l-1)) + sum over older columns s of U_s,l(h_s,(l-1)): M are the task's own modules, each U
     is another network's module of the same place.
 
-    There are no adapters and no factors, as in the code of Veniat et al.; its outputs also sum the logits of
-    older columns, these do not. The ReLU that the paper has around the sum is that with which each module
-    ends: a sum of what is not negative stays as it is.
+    There are no adapters and no factors, as in the code of Veniat et al. In that code the outputs also sum
+    the logits of older columns; here they do not. The ReLU that the paper has around
+    the sum is that with which each module ends: a sum of what is not negative stays as it is.
     """
 
     needs = Needs(task_id_at_test=True)

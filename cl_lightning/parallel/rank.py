@@ -21,7 +21,7 @@ def main(folder: Path) -> int:
     from omegaconf import OmegaConf
 
     from cl_lightning.cli.sentences import sentence
-    from cl_lightning.config import resolvers as conf_dir  # noqa: F401  (registers what configurations may ask for)
+    from cl_lightning.config import resolvers  # noqa: F401  (registers what configurations may ask for)
     from cl_lightning.errors import Diverged
     from cl_lightning.parallel.ranks import OtherRankEnded, have_met
     from cl_lightning.runs.run import run

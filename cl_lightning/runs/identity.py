@@ -56,6 +56,7 @@ OF_RESULTS = (
     "config/build.py",
     "runs/loop.py",
     "runs/making.py",
+    "runs/resume.py",
     "runs/final.py",
     "protocol.py",
     "randomness.py",

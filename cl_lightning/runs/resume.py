@@ -272,8 +272,9 @@ def restore(learner: Learner, store: Store, learned: int, branches: bool = False
         ) from reason
     learner.to(device)  # its memory, and modules that were made again
     record = store.load(task_key(learned - 1), TaskRecord)
-    for name, p in learner.named_parameters():
-        p.requires_grad_(record is None or name not in record.frozen)
+    frozen = None if record is None else record.frozen
+    for name, p in learner.named_parameters() if frozen is not None else ():
+        p.requires_grad_(name not in (frozen or ()))
     return state["moments"]
 
 

@@ -12,7 +12,7 @@ from statistics import fmean
 
 def best_of(scores: Sequence[float | None], lost: Sequence[bool]) -> int:
     """The winner among a phase's candidates: the first with the highest score of those that are not lost;
-    without validation data, and so without scores, there is only one."""
+    without scores the first of these."""
     return max(range(len(scores)), key=lambda i: (not lost[i], scores[i] or 0.0))
 
 

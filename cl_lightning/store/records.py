@@ -174,7 +174,7 @@ class TaskRecord:
     published_memory: int | None
     checkpoint: int  # bytes of the file beside this record
     notes: dict[str, Any] = field(default_factory=dict)  # what the learner says that it did
-    frozen: list[str] = field(default_factory=list)  # its parameters that get no gradient
+    frozen: list[str] | None = None  # its parameters that get no gradient; None: an older record
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,24 @@
-"""Phases that are not the plain one: auxiliary ones, with settings of their own, that keep all, of several
-splits."""
+"""Phases that are not the plain one: auxiliary ones, with settings of their own, that keep all networks."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn as nn
 
-from cl_lightning.errors import Refusal
+from cl_lightning.engine.boundary import check_adopted
+from cl_lightning.engine.optimizer import weights_key
+from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.metrics.learning_curve import learning_curve_area
+from cl_lightning.protocol import LearnerError
 from tests import toys
 from tests.commands import run
 from tests.dying import killed
@@ -231,8 +235,10 @@ def test_settings_of_a_phase_are_checked_as_the_trainers_are(settings: dict, wor
 class SideBySide(Shrinks):
     """Three generators in an auxiliary phase, each then trained on in a second one: a chain a point."""
 
+    rates = (0.1, 0.2, 0.3)
+
     def learn(self, task):
-        found = [Candidate(Generator(), {"lr": lr}) for lr in (0.1, 0.2, 0.3)]
+        found = [Candidate(Generator(), {"lr": lr}) for lr in self.rates]
         first = yield Phase(found, "first", auxiliary=True, keep="all")
         assert [c.name for c in first.kept] == [c.name for c in found]
         again = [Candidate(c.network, c.hparams) for c in first.kept]
@@ -258,3 +264,25 @@ def test_all_networks_are_kept_after_a_kill_and_in_shares(tmp_path: Path) -> Non
         folder = tmp_path / f"killed{at}"
         killed(f"phase done:{at}", partial(side_by_side, folder))
         assert torch.equal(side_by_side(folder), whole)
+
+
+def test_where_all_networks_are_needed_none_may_be_lost() -> None:
+    class OneIsLost(SideBySide):
+        rates = (0.1, 1e30, 0.3)
+
+    with pytest.raises(Diverged, match=r"Candidates that are all needed of task 0 .*: lr=1e\+30\."):
+        toys.learn(OneIsLost(), toys.stream(tasks=1), toys.training(**SIX_STEPS))
+
+
+def test_a_generator_that_trains_does_not_ask_that_the_network_of_the_task_changes() -> None:
+    class Untrained(WithGenerator):
+        def learn(self, task):
+            yield from self.generators()
+
+    learned = trained(Untrained(when="before"))
+    before = weights_key(learned.learner.parameters())
+    work: Any = SimpleNamespace(work=SimpleNamespace(phases=learned.phases))
+    check_adopted(learned.learner, before, work)
+    work.work.phases = [replace(phase, auxiliary=False) for phase in learned.phases]
+    with pytest.raises(LearnerError, match="predicts with the weights that it had"):
+        check_adopted(learned.learner, before, work)

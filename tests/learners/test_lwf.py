@@ -109,6 +109,7 @@ def test_distillation_has_no_gradient_where_the_network_is_the_old_one() -> None
     learner = made(s, strength=100.0)
     learn(learner, s, training(), tasks=1)
     (c,) = learner.candidates(s.task(1))
+    c.network.train()
     batch = Batch(*s.task(1).train.parts, learning=1)
     batch.shared = [old.detach() for old in learner.shared(batch, [c])]
     plain = Candidate(c.network, {"strength": 0.0}, "plain")

@@ -34,7 +34,7 @@ def last_of_each_task(
 
 def reservoir(memory: dict[str, Any], task: Task, size: int, generator: torch.Generator) -> None:
     """A reservoir that holds each example so far with the same probability (Vitter 1985): the n-th enters
-    with probability size / n, in a slot drawn."""
+    with probability size / n, in a slot drawn. Slots that are added go to the next examples."""
     make_room(memory, task, size)
     slots = slots_in_turn(memory, len(task.train), size, generator)
     chosen = {slot: row for row, slot in enumerate(slots) if slot < size}
