@@ -109,9 +109,9 @@ class PhaseRun:
         return max((s.accuracy for s in self.standings if s.accuracy is not None), default=None)
 
     def checks(self, batch: Batch) -> bool:
-        """Whether operations are counted again in a mini-batch, because a learner has hooks of its own and
-        does not say whether they change: where each of the next epochs begins and ends, with what remains,
-        and at times that meet each turn of what takes turns."""
+        """Operations are counted again in this mini-batch, if a learner has hooks of its own and does not say
+        whether its work changes: in the first and the last mini-batch of each of the next epochs, and in
+        every 499th."""
         silent = bool(self.hooks or self.phase.loss) and "kind" not in self.hooks
         ends = batch.index_in_epoch in (0, batch.batches_per_epoch - 1) and 0 < batch.epoch <= CHECKED_EPOCHS
         return silent and (ends or self.step % CHECKED_EVERY == CHECKED_EVERY - 1)

@@ -206,7 +206,7 @@ def uniform(bound: float) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def cut_normal(deviation: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Of a normal one that is drawn again beyond two deviations."""
+    """The distribution function of a normal one that is drawn again beyond two deviations."""
 
     def cdf(x: torch.Tensor) -> torch.Tensor:
         normal = 0.5 * (1 + torch.erf(x.clamp(-2 * deviation, 2 * deviation) / deviation / 2**0.5))

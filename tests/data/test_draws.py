@@ -346,7 +346,7 @@ def test_a_finished_run_of_the_old_order_is_not_found_again(balanced: bool, monk
 
 
 def accuracies(*overrides: str) -> torch.Tensor:
-    """Of each of ten digits, after a single pass over 2000 images."""
+    """The accuracy on each of ten digits, after a single pass over 2000 images."""
     few = ("data.sources.mnist.train=4000", "data.sources.mnist.test=500")
     s = build_stream(configure(*few, "stream.n_val=0", *overrides))
     settings = toys.training(single_pass=True, max_epochs=1, batch_size=4, lr=0.003)

@@ -376,9 +376,9 @@ def test_three_tasks_are_learned_as_by_hand(penalty: str, masked: bool, merging:
 
 @pytest.mark.parametrize("heads", ["shared", "per_task"])
 def test_online_ewc_of_ctrl_is_learned_as_by_hand(heads: str) -> None:
-    """As conf/learner/online_ewc.yaml has it, with fewer examples: the trunk alone is held, by the Fisher
-    information of predicted labels of examples drawn. With ``shared``, tasks of the same outputs share the
-    head, which is free, too."""
+    """The settings of conf/learner/online_ewc.yaml, with fewer examples: the trunk alone is held, by the
+    Fisher information of predicted labels of examples drawn. With ``shared``, tasks of the same outputs
+    share the head, which is free, too."""
     of_one = {"penalty": "veniat", "gamma": 0.9, "fisher": "predicted", "drawn": True, "free_heads": True}
     s, strength, examples = by_hand.pairs() if heads == "per_task" else toys.stream(tasks=3), 30.0, 25
     build = builder(s, heads=heads)

@@ -480,7 +480,7 @@ def test_heads_of_past_tasks_are_projected_or_still_as_by_hand(cls, heads: str, 
 
 
 def direction(moments: dict, key: tuple, g: torch.Tensor, optimizer: str) -> torch.Tensor:
-    """Of a step: Adam's moments are of a task and a weight."""
+    """The way of a step: Adam's moments are of a task and a weight."""
     if optimizer == "sgd":
         return g
     m, v, t = moments.get(key, (torch.zeros_like(g), torch.zeros_like(g), 0))

@@ -183,7 +183,7 @@ def test_no_weight_between_used_units_moves_whatever_the_optimizer(name: str) ->
     assert sum(int(mask.sum()) for mask in held) == 7 * 36 + 7 + 7 * 7 + 7 == 315
 
     def count(learner: HAT) -> tuple[int, int]:
-        """Of those that are held, and of the others."""
+        """How many of the weights that are held moved, and how many of the others."""
         pairs = list(zip(held, moved(learner, s, name)))
         return sum(int((m & h).sum()) for h, m in pairs), sum(int((m & ~h).sum()) for h, m in pairs)
 

@@ -283,7 +283,7 @@ class DoublesLate(Doubles):
 
 
 def test_in_later_epochs_every_499th_mini_batch_is_counted_again() -> None:
-    """Of 600 mini-batches the second half is doubled: it is seen before 102 of them."""
+    """The second half of 600 mini-batches is doubled: it is seen before 102 of them."""
     s, settings = toys.stream(tasks=1), training(max_epochs=10, batch_size=1)
     one, doubled = (
         learn(cls(build=builder(s), head=s.head), s, settings).costs()["step_flops"]
