@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 from cl_lightning.cli.ending import exit_with
 
 

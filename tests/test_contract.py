@@ -27,7 +27,7 @@ from cl_lightning.data.task import Blocks
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import set_mode
-from cl_lightning.engine.training import train_batch
+from cl_lightning.engine.training import train_batch, train_block
 from cl_lightning.learners import Finetune, Learner
 from cl_lightning.learners.parts.class_rules import FINAL
 from cl_lightning.metrics.costs import held_bytes
@@ -348,7 +348,9 @@ def every_hook_runs_on_meta(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which does not know this device
     settings = training(stack=False)
     blocks = Blocks(task.train if phase.train is None else phase.train, (0, "task1", 0), 10, 1, 5, 1)
-    run = learner.phase_run = PhaseRun(phase, phase.candidates, task, settings, blocks, hooks_of(learner))
+    run = learner.phase_run = PhaseRun(
+        phase, phase.candidates, task, settings, blocks, hooks_of(learner), train_block
+    )
     learner.to("meta")
     optimizer = learner.configure_optimizers()
     set_mode(run, training=True)

@@ -362,7 +362,7 @@ def test_an_unfinished_run_of_another_version_goes_on_only_when_told(tmp_path: P
     with monkeypatch.context() as patch, pytest.raises(Stop):
         cut_after("tasks/000", patch)
         run(tmp_path)
-    monkeypatch.setattr("cl_lightning.__version__", "9.9")
+    monkeypatch.setattr("cl_lightning.runs.identity.VERSION", "9.9")
     with pytest.raises(Refusal, match=r"package 0\.\d.*now 9\.9.*\n.*resume=anyway"):
         run(tmp_path)
     assert run(tmp_path, "resume=anyway")["accuracy_matrix"]

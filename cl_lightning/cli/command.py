@@ -15,10 +15,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cl_lightning import __version__, termination
+import cl_lightning.termination as termination
 from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, user_folders
 from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
 from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.version import VERSION
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.layout import new_console
 from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
@@ -96,7 +97,7 @@ def told(arguments: Sequence[str]) -> str | None:
     if {"--help", "-h"} & set(arguments):
         return help_page(arguments, width)
     if "--version" in arguments:
-        return f"cl_lightning {__version__}"
+        return f"cl_lightning {VERSION}"
     for name, before in zip(arguments, ["", *arguments]):
         if name in LISTINGS and before not in PLACE:
             return listing(name, arguments, width)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 from cl_lightning.engine.scoring import score_last
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import InsideRecord

@@ -4,7 +4,7 @@ phase holds."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,7 @@ class PhaseRun:
     settings: Training
     blocks: Blocks  # its mini-batches
     hooks: frozenset[str]  # those that the learner has of its own
+    train_block: Callable[[Learner, PhaseRun, Block], None]  # what happens to a block of mini-batches
     first_step: int = 0  # mini-batches of the whole run before this phase: what loggers go by
     carried: Moments = field(default_factory=dict)  # moments of earlier phases
     step: int = 0  # mini-batches trained on
@@ -135,9 +136,7 @@ class PhaseRun:
 
     def train(self, learner: Learner, block: Block) -> None:
         """One Lightning step."""
-        from cl_lightning.engine.training import train_block
-
-        train_block(learner, self, block)
+        self.train_block(learner, self, block)
 
     def make_optimizer(self, device: torch.device) -> Optimizer:
         self.optimizer = make_optimizer(self.candidates, self.settings, self.carried, device)

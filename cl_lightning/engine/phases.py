@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
@@ -31,6 +31,7 @@ from cl_lightning.engine.restartable import give_back, kept_of
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
+from cl_lightning.engine.training import train_block
 from cl_lightning.errors import Diverged, Refusal, is_of_memory
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase
 from cl_lightning.metrics.costs import Costs
@@ -295,7 +296,7 @@ class Phases:
             split, key, s.batch_size, epochs, s.block, task.index, in_order=in_order, max_steps=s.max_steps
         )
         carried = {} if phase.auxiliary else self.moments
-        run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), self.step, carried)
+        run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), train_block, self.step, carried)
         learner.phase_run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
         run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 
 
 def main(folder: Path) -> int:

@@ -18,7 +18,7 @@ from threading import Event, Thread
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 from cl_lightning.errors import Refusal
 from cl_lightning.parallel.rendezvous import TO_START, join_store, rank_from_env
 

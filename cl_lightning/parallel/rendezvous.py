@@ -7,7 +7,7 @@ from datetime import timedelta
 from time import monotonic, sleep
 from typing import Any
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 from cl_lightning.errors import Refusal
 
 TO_START = 300.0  # seconds in which all ranks must have come

@@ -17,7 +17,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 from cl_lightning.config.compose import check_config
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.parallel.rendezvous import STARTER, rank_from_env

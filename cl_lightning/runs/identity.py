@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-import cl_lightning
+from cl_lightning.config.version import VERSION
 from cl_lightning.protocol import OWN, nearness
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def texts(node: Any) -> list[str]:
 
 def versions(cfg: DictConfig) -> dict[str, str]:
     """What else decides the numbers: compared when a run is found again."""
-    return {"package": cl_lightning.__version__, "source_hash": source_hash(cfg), "torch": installed("torch")}
+    return {"package": VERSION, "source_hash": source_hash(cfg), "torch": installed("torch")}
 
 
 def source_hash(cfg: DictConfig) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from time import perf_counter
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 from cl_lightning.engine.boundary import card_facts, check_adopted
 from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.report.schema import Results

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from cl_lightning import termination
+import cl_lightning.termination as termination
 from cl_lightning.config.build import build_stream, check_targets
 from cl_lightning.config.compose import check_config
 from cl_lightning.parallel.ranks import joined

@@ -24,7 +24,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import OwnCandidates
-from cl_lightning.engine.training import train_batch
+from cl_lightning.engine.training import train_batch, train_block
 from cl_lightning.learners import (
     AGEM,
     ER,
@@ -125,7 +125,7 @@ def one_step_on(learner: Learner, device: torch.device, watched: AbstractContext
         phase = next(learner.learn(task))
     blocks = Blocks(task.train, (0, "task1", 0), 10, 1, 1, 1)
     settings = toys.training(clip=1.0)
-    run = PhaseRun(phase, phase.candidates, task, settings, blocks, hooks_of(learner))
+    run = PhaseRun(phase, phase.candidates, task, settings, blocks, hooks_of(learner), train_block)
     learner.phase_run = run
     learner.to(device)
     optimizer = run.make_optimizer(device)

@@ -1,0 +1,3 @@
+"""The version of this package, which every run records."""
+
+VERSION = "0.1.0"
