@@ -56,6 +56,9 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     "si": {"_target_": "SI", "strength": 0.1, "damping": 0.1, "clamp": True, "penalty_in_path": False},
     "lwf": {"_target_": "LwF", "strength": 1.0, "temperature": 2.0, "times_squared_temperature": False,
             "warm_up": 0},
+    # uniform alphas, labels drawn from the model; transfer by weights alone
+    "imm": {"_target_": "IMM", "merging": "mode", "alpha": None, "alphas": [], "strength": 0.0, "drop": 0.0,
+            "fisher": "sample", "examples": None},
     "pnn": {"_target_": "PNN"},
     "hat": {"_target_": "HAT", "strength": 0.75, "s_max": 400.0},
     # 5120 memories for 20 tasks; a margin of 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -42,7 +42,11 @@ GIVES: dict[str, tuple[Callable[..., bool], str]] = {
         "yield phases: yield Phase(self.candidates(task))",
     ),
     "predictors returns": (
-        lambda value, *_: isinstance(value, dict) and bool(value) and all(map(is_learner, value.values())),
+        lambda value, *_: (
+            isinstance(value, Mapping)
+            and bool(value)
+            and (not isinstance(value, dict) or all(map(is_learner, value.values())))
+        ),
         "return one learner or more by name: return {'': copied}",
     ),
     "extend": (

@@ -7,6 +7,7 @@ from cl_lightning.learners.ewc import EWC
 from cl_lightning.learners.finetune import Finetune
 from cl_lightning.learners.gem import GEM
 from cl_lightning.learners.hat import HAT
+from cl_lightning.learners.imm import IMM
 from cl_lightning.learners.independent import Independent
 from cl_lightning.learners.joint import Joint
 from cl_lightning.learners.lwf import LwF
@@ -25,6 +26,7 @@ __all__ = [
     "EWC",
     "GEM",
     "HAT",
+    "IMM",
     "MNTDP",
     "PNN",
     "SI",

@@ -9,9 +9,8 @@ import torch
 from cl_lightning.config.checking import Count, NotNegative, Share
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
-from cl_lightning.learners.parts.fisher import Labels, fisher
+from cl_lightning.learners.parts.fisher import Labels, information
 from cl_lightning.learners.parts.gradients import trained
-from cl_lightning.randomness import rng
 
 
 class EWC(Learner):
@@ -69,7 +68,10 @@ class EWC(Learner):
         held = (
             len(trained(self.network.trunk)) if self.free_heads else None
         )  # a trunk's are a network's first
-        w, F = [p.detach().clone() for p in trained(self.network)[:held]], self.information(task)[:held]
+        w, F = (
+            [p.detach().clone() for p in trained(self.network)[:held]],
+            self.information(task)[:held],
+        )
         A, c = self.memory.get("A", F), self.memory.get("c", w)
         if self.memory:
             A = [self.gamma_of_past * a + f for a, f in zip(A, F)]
@@ -80,15 +82,4 @@ class EWC(Learner):
         self.memory = {"A": [self.gamma * a for a in A], "c": c}
 
     def information(self, task: Task) -> list[torch.Tensor]:
-        parts = task.train.parts
-        if self.drawn:
-            order = torch.randperm(len(task.train), generator=rng(self.seed, task.index, "fisher"))
-            parts = task.train.gather(order[: self.examples])
-        x, y, of_task = (part[: self.examples] for part in parts)
-        candidate = Candidate(self.network)
-
-        def log_p(part: slice) -> torch.Tensor:
-            batch = Batch(x[part], y[part], of_task[part])
-            return self.masked(self.logits(candidate, batch), batch).log_softmax(1)
-
-        return fisher(self.network, log_p, y, self.labels)
+        return information(self, task, self.labels, self.examples, self.drawn)

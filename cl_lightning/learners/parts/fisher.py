@@ -10,12 +10,34 @@ import torch
 import torch.nn as nn
 from torch import Tensor
 
+from cl_lightning.data.task import Batch, Task
+from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.gradients import trained
 from cl_lightning.metrics.flops import counted, once_a_shape
+from cl_lightning.randomness import rng
 
 Labels = Literal["exact", "sample", "empirical", "predicted", "batch_squared"]
 
 _known: dict[tuple, int] = {}  # operations of so many rows, by all that they depend on
+
+
+def information(
+    learner: Learner, task: Task, labels: Labels, examples: int | None = None, drawn: bool = False
+) -> list[Tensor]:
+    """F of the learner's network and the first ``examples`` of a task (None: all), or of so many ``drawn``:
+    in evaluation mode, of the data's loss alone."""
+    parts = task.train.parts
+    if drawn:
+        order = torch.randperm(len(task.train), generator=rng(learner.seed, task.index, "fisher"))
+        parts = task.train.gather(order[:examples])
+    x, y, of_task = (part[:examples] for part in parts)
+    candidate = Candidate(learner.network)
+
+    def log_p(part: slice) -> Tensor:
+        batch = Batch(x[part], y[part], of_task[part])
+        return learner.masked(learner.logits(candidate, batch), batch).log_softmax(1)
+
+    return fisher(learner.network, log_p, y, labels)
 
 
 def fisher(
