@@ -22,6 +22,7 @@ from cl_lightning.cli.help import GROUPS, choices_of, first_comment
 from cl_lightning.config.build import backbone_of
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.task import Head
+from cl_lightning.metrics.table import METRICS
 from tests.commands import composed
 from tests.docs import ROOT
 
@@ -75,6 +76,12 @@ def network(name: str, shape: tuple[int, int, int]) -> Backbone:
         return make(input_shape=shape, head=Head("domain", 10, (tuple(range(10)),)))
 
 
+def metrics() -> Iterator[Row]:
+    yield "in `results.json`", "in reports", "on W&B", "what it is", "better", ""
+    for metric in METRICS:
+        yield f"`{metric.name}`", metric.head, metric.short, metric.formula, metric.better, metric.source
+
+
 def groups() -> Iterator[Row]:
     yield "group", "choices"
     for group in GROUPS:
@@ -117,6 +124,7 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {  # the page of each part, and
     "learners": ("learners", lambda: table(learners())),
     "networks": ("learners", lambda: table(networks())),
     "streams": ("data", lambda: table(streams())),
+    "metrics": ("reports", lambda: table(metrics())),
     "experiments": ("results/index", lambda: table(experiments())),
     "choices": ("quickstart", lambda: table(groups())),
     "tree": ("design", tree),

@@ -10,6 +10,7 @@ from typing import Any
 from cl_lightning.errors import Refusal
 from cl_lightning.loggers.wandb_run import options_of
 from cl_lightning.loggers.wandb_service import Account, Identity, Service, attempts_of, media
+from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.projection import Sheet, summary_of
 from cl_lightning.report.results import Results, results_of
 from cl_lightning.report.schema import Sweep, SweepJob
@@ -18,7 +19,7 @@ from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import StartRecord
 
-MEASURES = ("val_accuracy", "ACC", "AIA", "BWT", "FWT", "forgetting", "T")  # of what a run came to
+MEASURES = ("val_accuracy", *(metric.short for metric in METRICS), "T")  # of what a run came to
 
 
 def send_sweep(folder: Path, account: Account, tags: Sequence[str] = ()) -> bool:

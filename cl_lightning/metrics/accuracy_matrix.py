@@ -17,11 +17,8 @@ The worked example of the docstrings, with the baseline row [.1, .1, .1] on top:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 
 def average_accuracy(R: Tensor) -> Tensor:
@@ -146,104 +143,3 @@ def predicted(logits: Tensor) -> Tensor:
     """
     largest, numbers = logits.max(1)  # NaN where there is one
     return numbers.masked_fill(largest.isnan(), -1)
-
-
-class AccuracyMatrix(Metric):
-    """Accumulates the accuracy matrix R (tasks + 1, tasks); ``compute`` gives R, or ``of(R)``.
-
-    >>> metric = AccuracyMatrix(tasks=2)
-    >>> metric.update(preds=torch.tensor([0, 1, 1, 1]), target=torch.tensor([0, 1, 0, 1]), learned=1, task=0)
-    >>> metric.compute()[1].tolist()
-    [0.75, nan]
-    """
-
-    full_state_update = False
-    right: Tensor
-    total: Tensor
-
-    def __init__(self, tasks: int, of: Callable[[Tensor], Tensor] | None = None) -> None:
-        super().__init__()
-        self.of = of
-        self.add_state("right", torch.zeros(tasks + 1, tasks, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("total", torch.zeros(tasks + 1, tasks, dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, preds: Tensor, target: Tensor, learned: int, task: int) -> None:
-        """``preds``: logits (n, outputs), wrong where they are NaN, or output numbers (n,); ``learned``: how
-        many tasks were."""
-        numbers = predicted(preds) if preds.ndim == 2 else preds
-        self.right[learned, task] += (numbers == target).sum()
-        self.total[learned, task] += len(target)
-
-    def compute(self) -> Tensor:
-        R = self.right / self.total
-        return R if self.of is None else self.of(R)
-
-
-class AverageAccuracy(AccuracyMatrix):
-    """``average_accuracy`` as a torchmetric."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__(tasks, average_accuracy)
-
-
-class AverageIncrementalAccuracy(AccuracyMatrix):
-    """``average_incremental_accuracy`` as a torchmetric."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__(tasks, average_incremental_accuracy)
-
-
-class LearningAccuracy(AccuracyMatrix):
-    """``learning_accuracy`` as a torchmetric."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__(tasks, learning_accuracy)
-
-
-class BackwardTransfer(AccuracyMatrix):
-    """``backward_transfer`` as a torchmetric."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__(tasks, backward_transfer)
-
-
-class ForwardTransfer(AccuracyMatrix):
-    """``forward_transfer`` as a torchmetric."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__(tasks, forward_transfer)
-
-
-class Forgetting(AccuracyMatrix):
-    """``forgetting`` as a torchmetric."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__(tasks, forgetting)
-
-
-class ForgettingFromBest(AccuracyMatrix):
-    """``forgetting_from_best`` as a torchmetric."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__(tasks, forgetting_from_best)
-
-
-class ForgettingRatio(AccuracyMatrix):
-    """``forgetting_ratio`` as a torchmetric, against the accuracies (tasks,) of joint training and of an
-    untrained network."""
-
-    def __init__(self, tasks: int, random: Tensor, joint: Tensor) -> None:
-        super().__init__(tasks, lambda R: forgetting_ratio(R, random, joint))
-
-
-def all_metrics(R: Tensor) -> dict[str, Tensor]:
-    """Everything that one run's matrix alone decides."""
-    return {
-        "average_accuracy": average_accuracy(R),
-        "average_incremental_accuracy": average_incremental_accuracy(R),
-        "learning_accuracy": learning_accuracy(R),
-        "backward_transfer": backward_transfer(R),
-        "forward_transfer": forward_transfer(R),
-        "forgetting": forgetting(R),
-        "forgetting_from_best": forgetting_from_best(R),
-    }

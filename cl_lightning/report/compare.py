@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
+from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.results import results_of
 from cl_lightning.report.tables import module_paths
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
@@ -19,15 +20,10 @@ from cl_lightning.store.folder import open_store
 
 COLUMNS = {  # results, and their heads in a table
     "validation": "val",
-    "average_accuracy": "ACC",
-    "average_incremental_accuracy": "AIA",
-    "backward_transfer": "BWT",
-    "forward_transfer": "FWT",
-    "forgetting_from_best": "forgetting from best",
+    **{metric.name: metric.head for metric in METRICS if metric.head},
     "transfer": "T",
     "gain": "δ",
     "reused": "re-used by the last",
-    "learning_curve_area": "LCA",
     "memory": "Mem MB",
     "cpu_seconds": "CPU s",
     "search_flops": "search Tflop",

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cl_lightning.errors import Refusal
+from cl_lightning.metrics.table import METRICS, metrics_of
 from cl_lightning.report.figures import heat
-from cl_lightning.report.results import Results, costs, metrics_of, reference_of, results_of
+from cl_lightning.report.results import Results, costs, reference_of, results_of
 from cl_lightning.store.folder import open_store, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, Row, RowRecord, TaskRecord
 
@@ -23,13 +24,6 @@ AXES = {  # which keys go by which axis
     "batches": ("train/*", "val/*"),
 }
 OF_TRAINING = ("train/", "val/")  # the beginnings of the names of curves
-WORDS = {  # by the words of results.json
-    "average_accuracy": "ACC",
-    "average_incremental_accuracy": "AIA",
-    "backward_transfer": "BWT",
-    "forward_transfer": "FWT",
-    "forgetting": "forgetting",
-}
 
 
 @dataclass(frozen=True)
@@ -141,8 +135,11 @@ def tests_of(record: RowRecord) -> dict[str, float]:
 
 def metrics_at(matrix: Sequence[Row]) -> dict[str, float]:
     """The metrics of the stream as far as it is learned, as if it ended there."""
-    metrics: Mapping[str, Any] = metrics_of([row[: len(matrix) - 1] for row in matrix])
-    return known({f"cl/{word}": metrics[name] for name, word in WORDS.items()})
+    return known(short_names("cl", metrics_of([row[: len(matrix) - 1] for row in matrix])))
+
+
+def short_names(group: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{group}/{metric.short}": metrics.get(metric.name) for metric in METRICS}
 
 
 def costs_at(task: TaskRecord, row: RowRecord) -> dict[str, float]:
@@ -190,12 +187,11 @@ def table_of(matrix: Sequence[Row]) -> Sheet:
 
 def summary_of(results: Results) -> dict[str, Any]:
     """What a finished run came to, in the words of its points, and the verdicts of its card."""
-    metrics: Mapping[str, Any] = results["metrics"]
     at_end, reference = results["validation_at_end"], results["reference"]
-    final = {word: metrics[name] for name, word in WORDS.items()}
-    final |= {"T": reference and reference["transfer"], "val_accuracy": at_end and at_end["mean"]}
+    final = short_names("final", results["metrics"])
+    final |= {"final/T": reference and reference["transfer"], "final/val_accuracy": at_end and at_end["mean"]}
     card = {f"card/{as_name(finding['rule'])}": finding["verdict"] for finding in results["card"]}
-    return {**known({f"final/{word}": value for word, value in final.items()}), **card}
+    return {**known(final), **card}
 
 
 def card_of(results: Results) -> Sheet:

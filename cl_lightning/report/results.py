@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import card_of
-from cl_lightning.metrics.accuracy_matrix import all_metrics
-from cl_lightning.metrics.learning_curve import learning_curve_area
+from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.schema import (
     Chosen,
     Finding,
-    Metrics,
     Needs,
     Probe,
     Reference,
@@ -89,11 +84,8 @@ def results_of(store: Store, start: StartRecord) -> Results:
         "reference": None if reference is None else reference_of(reference, main),
         "accuracy_matrix": main,
         "validation_at_end": None if validation is None else validation_of(validation),
-        "metrics": cast(Metrics, metrics_of(main) | learning_curve(learned)),
-        "predictors": {
-            name: {"accuracy_matrix": m, "metrics": cast(Metrics, metrics_of(m))}
-            for name, m in others.items()
-        },
+        "metrics": metrics_of(main, learning_curves(learned)),
+        "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
         "probes": [probe(each) for task in learned for each in task.probes],
         "selected": [selected(phase) for phase in phases],
         "chosen": None if chosen is None else cast(Chosen, asdict(chosen)),
@@ -211,9 +203,9 @@ def probe(record: Any) -> Probe:
     return cast(Probe, {key: getattr(record, key) for key in keys})
 
 
-def learning_curve(learned: Sequence[TaskRecord]) -> dict[str, float]:
-    """The area under the learning curves, where probes looked at their beginnings: in each task's first
-    phase that is not auxiliary."""
+def learning_curves(learned: Sequence[TaskRecord]) -> list[dict[int, float]]:
+    """Each task's own accuracy by mini-batch, where probes looked at it: in its first phase that is not
+    auxiliary."""
     curves: list[dict[int, float]] = []
     for task in learned:
         first = next((phase for phase in task.phases if not phase.auxiliary), None)
@@ -221,16 +213,7 @@ def learning_curve(learned: Sequence[TaskRecord]) -> dict[str, float]:
         looks = [p for p in task.probes if first and p.phase == first.place.phase and p.candidate in names]
         known = [(p.step, p.accuracies[task.task]) for p in looks]
         curves.append({step: accuracy for step, accuracy in known if accuracy is not None})
-    area = learning_curve_area(curves)
-    return {} if area is None else {"learning_curve_area": area}
-
-
-def metrics_of(matrix: Sequence[Row]) -> dict[str, float | None]:
-    R = torch.tensor(
-        [[math.nan if value is None else value for value in row] for row in matrix], dtype=torch.float64
-    )
-    values = {name: value.item() for name, value in all_metrics(R).items()}
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
+    return curves
 
 
 def selected(phase: PhaseRecord) -> Selected:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import NotRequired, TypedDict
+
+from cl_lightning.metrics.table import METRICS, Metric
 
 Accuracy = Annotated[float, Field(ge=0, le=1)]
 Number = Annotated[int, Field(ge=0)]
@@ -23,6 +25,11 @@ Matrix = Annotated[
     ),
 ]
 strict = with_config(ConfigDict(extra="forbid"))
+
+
+def metric_type(metric: Metric) -> Any:
+    value = Annotated[float | None, Field(description=metric.formula)]
+    return NotRequired[value] if metric.of == "curves" else value
 
 
 @strict
@@ -109,23 +116,10 @@ class Validation(TypedDict):
     mean: Annotated[Accuracy | None, Field(description="Over the tasks that have some; null where none has.")]
 
 
-@strict
-class Metrics(TypedDict):
-    average_accuracy: float | None
-    average_incremental_accuracy: Annotated[float | None, Field(description="AIA.")]
-    learning_accuracy: float | None
-    backward_transfer: float | None
-    forward_transfer: float | None
-    forgetting: Annotated[
-        float | None,
-        Field(description="Since each task was learned, -BWT; positive where something was forgotten."),
-    ]
-    forgetting_from_best: Annotated[
-        float | None, Field(description="Since each task was best; positive where something was forgotten.")
-    ]
-    learning_curve_area: Annotated[
-        NotRequired[float], Field(description="LCA@5, where trainer.probe_at has 0 to 5.")
-    ]
+if TYPE_CHECKING:
+    Metrics = dict[str, float | None]
+else:
+    Metrics = strict(TypedDict("Metrics", {metric.name: metric_type(metric) for metric in METRICS}))
 
 
 @strict
@@ -319,8 +313,7 @@ class Results(TypedDict):
     metrics: Annotated[
         Metrics,
         Field(
-            description="Formulas in cl_lightning/metrics/accuracy_matrix.py; null where the matrix lacks "
-            "an entry."
+            description="The table in cl_lightning/metrics/table.py; null where the matrix lacks an entry."
         ),
     ]
     predictors: Annotated[

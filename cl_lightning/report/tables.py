@@ -11,8 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cl_lightning.evaluation.scenario import Scenario, scenario_in
+from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.layout import Cell, Column, new_console, tables, titled
 
+TRANSFER = "transfer to the last task"
+SIGNS = {metric.name: metric.sign for metric in METRICS} | {TRANSFER: "+"}
 VERDICT_COLOURS = {"satisfied": "green", "violated": "red", "unknown": "yellow"}  # of verdicts
 
 
@@ -97,14 +100,14 @@ def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         **({"validation accuracy at the end": validated["mean"]} if validated else {}),
         **metrics,
-        **({"transfer to the last task": reference["transfer"]} if reference else {}),
+        **({TRANSFER: reference["transfer"]} if reference else {}),
     }
 
 
 def metric_table(metrics: dict[str, float | None], width: int) -> list[Table]:
     rows = []
     for name, value in metrics.items():
-        signed = "+" if "transfer" in name or "forgetting" in name else ""
+        signed = SIGNS.get(name, "")
         rows.append([name.replace("_", " "), "-" if value is None else f"{value:{signed}.4f}"])
     return tables([Column("", text=True), Column("", text=True)], rows, width)
 

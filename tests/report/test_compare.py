@@ -12,6 +12,7 @@ import pytest
 
 from cl_lightning.cli.report import main
 from cl_lightning.cli.report import main as report_command
+from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.compare import (
     COLUMNS,
     Group,
@@ -24,7 +25,6 @@ from cl_lightning.report.compare import (
     table,
 )
 from cl_lightning.report.notes import notes
-from cl_lightning.report.results import metrics_of
 from cl_lightning.runs.identity import learner_name, relevant
 from tests.commands import command, configure, run
 

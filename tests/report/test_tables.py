@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cl_lightning.callbacks.progress import ProgressDisplay
 from cl_lightning.learners import Phase
-from cl_lightning.report.results import metrics_of
+from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.tables import show
 from tests import toys
 from tests.commands import run

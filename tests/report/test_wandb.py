@@ -31,6 +31,7 @@ from cl_lightning.cli.report import main as report
 from cl_lightning.loggers import CSVLogger, wandb_run, wandb_service
 from cl_lightning.loggers.wandb_run import WandbRun, open_wandb, send_run, tags_of
 from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
+from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.projection import (
     AXES,
     Curves,
@@ -116,11 +117,12 @@ def test_keys_have_no_values_candidates_or_classes_in_them(read: Read) -> None:
     held = {f"cost/bytes_{part}" for part in ("parameters", "buffers", "structure")}
     assert keys == held | {
         "test/mean_learned", "test/task/0", "test/task/1", "test/task/2",
-        "cl/ACC", "cl/AIA", "cl/BWT", "cl/FWT", "cl/forgetting", "cl/T", "cost/flops", "cost/seconds",
+        "cl/ACC", "cl/AIA", "cl/LA", "cl/BWT", "cl/forgetting", "cl/forgetting_from_best", "cl/T",
+        "cost/flops", "cost/seconds",
         "chosen/val_accuracy", "chosen/lr", "chosen/weight_decay", "chosen/reused_modules",
         "train/loss", "val/best", "val/alive", "matrix/table", "matrix/heat", "card/table",
         "figures/over_tasks", "figures/paths",
-    } - {"cl/FWT"}  # fmt: skip
+    }  # fmt: skip
 
 
 def test_keys_are_of_letters_digits_and_underscores_in_groups_by_slashes(read: Read, finished: Path) -> None:
@@ -153,13 +155,15 @@ def test_each_boundary_has_the_row_the_costs_and_the_choice_of_its_task(read: Re
 
 def test_metrics_at_a_boundary_are_those_of_a_stream_that_ends_there() -> None:
     matrix = [[0.5, 0.25, 0.5], [0.875, 0.5, 0.25], [0.625, 0.75, 0.5], [0.5, 0.5, 1.0]]
-    assert metrics_at(matrix[:2]) == {"cl/ACC": 0.875, "cl/AIA": 0.875}
+    assert metrics_at(matrix[:2]) == {"cl/ACC": 0.875, "cl/AIA": 0.875, "cl/LA": 0.875}
     assert metrics_at(matrix[:3]) == {
         "cl/ACC": 0.6875,
         "cl/AIA": (0.875 + 0.6875) / 2,
+        "cl/LA": (0.875 + 0.75) / 2,
         "cl/BWT": -0.25,
         "cl/FWT": 0.25,
         "cl/forgetting": 0.25,
+        "cl/forgetting_from_best": 0.25,
     }
     assert metrics_at(matrix)["cl/BWT"] == (-0.375 - 0.25) / 2
 
@@ -206,8 +210,10 @@ def test_the_summary_has_what_the_run_came_to_and_the_verdicts_of_its_card(read:
     assert {key: value for key, value in read.summary.items() if key.startswith("final/")} == {
         "final/ACC": metrics["average_accuracy"],
         "final/AIA": metrics["average_incremental_accuracy"],
+        "final/LA": metrics["learning_accuracy"],
         "final/BWT": metrics["backward_transfer"],
         "final/forgetting": metrics["forgetting"],
+        "final/forgetting_from_best": metrics["forgetting_from_best"],
         "final/T": results["reference"]["transfer"],
         "final/val_accuracy": results["validation_at_end"]["mean"],
     }
@@ -246,7 +252,7 @@ def test_every_key_of_a_run_is_on_the_page_and_every_number_on_a_panel(finished:
     drawn = [pattern for row in rows for pattern in re.findall("`(.*?)`", row)]
     for key in keys - {"learned", "batches"}:
         assert any(fnmatch(key, pattern) for pattern in known), key
-        alone = key in ("matrix/heat", "chosen/weight_decay")
+        alone = key in ("matrix/heat", "chosen/weight_decay", "cl/LA", "cl/forgetting_from_best")
         assert alone or any(fnmatch(key, pattern) for pattern in drawn), key
 
 
@@ -811,21 +817,19 @@ def test_a_search_over_whole_streams_shows_test_numbers_of_what_it_chose_alone()
     from cl_lightning.loggers.wandb_sweep import table_of
 
     job = {"overrides": ["a=1"], "run": "x", "state": "done"}
-    metrics = dict.fromkeys(
-        ("average_accuracy", "average_incremental_accuracy", "backward_transfer", "forward_transfer",
-         "forgetting"), 0.5
-    )  # fmt: skip
+    metrics = {metric.name: 0.5 for metric in METRICS}
     lost = {"finished": True, "metrics": metrics, "validation_at_end": {"mean": 0.25}, "reference": None,
             "card": [], "chosen": None}  # fmt: skip
     won = {**lost, "chosen": {"points": 2}}
     sweep = {"kind": "stream_level", "jobs": [job, job, job]}
     ids = ["one", "two", ""]
     first, second, third = ([*row] for row in table_of(sweep, [lost, won, None], ids).rows)
-    assert first[3:] == ["", 0.25, None, None, None, None, None, None]
-    assert second[3:] == ["chosen", 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, None]
-    assert third[3:] == [""] + [None] * 7
+    shown = [0.25, *[0.5] * len(METRICS), None]  # T has no reference
+    assert first[3:] == ["", 0.25, *[None] * (len(METRICS) + 1)]
+    assert second[3:] == ["chosen", *shown]
+    assert third[3:] == ["", *[None] * (len(METRICS) + 2)]
     grid = table_of({**sweep, "kind": "grid"}, [lost, lost, None], ids).rows
-    assert grid[0][3:] == ["", 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, None]
+    assert grid[0][3:] == ["", *shown]
 
 
 # ---- attempts ----------------------------------------------------------------------------------------------

@@ -1,0 +1,92 @@
+"""The table of metrics: a row here is all that a new metric needs.
+
+The schema of ``results.json``, reports, the terminal, Weights & Biases and the docs follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from cl_lightning.metrics import accuracy_matrix, learning_curve
+
+
+class Metric(NamedTuple):
+    """A number that a run comes to, made of what it measured."""
+
+    name: str  # in results.json, and with spaces on the terminal
+    function: Callable[[Any], Any]  # gives NaN or None where it is undefined
+    short: str  # on Weights & Biases
+    head: str  # in tables of runs; empty where others there say it
+    sign: Literal["", "+"]  # + where it may be below 0: it is printed with its sign
+    better: Literal["higher", "lower"]
+    formula: str
+    source: str
+    of: Literal["matrix", "curves"] = "matrix"  # what the function takes; of curves where there are some
+
+
+METRICS = (
+    Metric(
+        "average_accuracy", accuracy_matrix.average_accuracy, "ACC", "ACC", "", "higher",
+        "mean over j of R[T, j]: all tasks at the end",
+        "Lopez-Paz and Ranzato 2017",
+    ),
+    Metric(
+        "average_incremental_accuracy", accuracy_matrix.average_incremental_accuracy,
+        "AIA", "AIA", "", "higher",
+        "mean over i = 1 .. T of (mean over j < i of R[i, j]): all tasks so far, over the whole stream",
+        "Rebuffi et al. 2017",
+    ),
+    Metric(
+        "learning_accuracy", accuracy_matrix.learning_accuracy, "LA", "", "", "higher",
+        "mean over j of R[j + 1, j]: each task when it was learned",
+        "Riemer et al. 2019",
+    ),
+    Metric(
+        "backward_transfer", accuracy_matrix.backward_transfer, "BWT", "BWT", "+", "higher",
+        "mean over j < T - 1 of R[T, j] - R[j + 1, j]; below 0 where something was forgotten",
+        "Lopez-Paz and Ranzato 2017",
+    ),
+    Metric(
+        "forward_transfer", accuracy_matrix.forward_transfer, "FWT", "FWT", "+", "higher",
+        "mean over j > 0 of R[j, j] - R[0, j]: what a task has before it is learned",
+        "Lopez-Paz and Ranzato 2017",
+    ),
+    Metric(
+        "forgetting", accuracy_matrix.forgetting, "forgetting", "", "+", "lower",
+        "mean over j < T - 1 of R[j + 1, j] - R[T, j] = -BWT: the fall since each task was learned",
+        "Veniat et al. 2021 (who print BWT)",
+    ),
+    Metric(
+        "forgetting_from_best", accuracy_matrix.forgetting_from_best,
+        "forgetting_from_best", "forgetting from best", "+", "lower",
+        "mean over j < T - 1 of (max over 0 < i < T of R[i, j]) - R[T, j]: the fall from each task's best",
+        "Chaudhry et al. 2018",
+    ),
+    Metric(
+        "learning_curve_area", learning_curve.learning_curve_area, "LCA", "LCA", "", "higher",
+        "accuracy on the task being learned after b mini-batches, mean over b = 0 .. 5 and tasks; "
+        "with trainer.probe_at=[0,1,2,3,4,5]",
+        "Chaudhry et al. 2019",
+        of="curves",
+    ),
+)  # fmt: skip
+
+
+def metrics_of(
+    matrix: Sequence[Sequence[float | None]], curves: Sequence[Any] = ()
+) -> dict[str, float | None]:
+    """All metrics by name, None where an entry that one needs is missing; those of curves where they are
+    defined.
+
+    >>> metrics_of([[None, None], [1.0, None], [0.5, 0.75]])["backward_transfer"]
+    -0.5
+    """
+    rows = [[torch.nan if value is None else value for value in row] for row in matrix]
+    R = torch.tensor(rows, dtype=torch.float64)
+    values = {metric.name: metric.function(R).item() for metric in METRICS if metric.of == "matrix"}
+    drawn = {metric.name: metric.function(curves) for metric in METRICS if metric.of == "curves"}
+    known = {name: None if value != value else value for name, value in values.items()}  # NaN is not itself
+    return known | {name: value for name, value in drawn.items() if value is not None}

@@ -1,0 +1,54 @@
+"""A metric is a row of one table: what shows results has it from there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs import ROOT
+
+A_NEW_ROW = """
+import sys
+from pathlib import Path
+
+from cl_lightning.metrics import table
+
+def worst_accuracy(R):
+    return R[-1].min()
+
+formula = "min over j of R[T, j]"
+row = table.Metric("worst_accuracy", worst_accuracy, "WORST", "worst", "", "higher", formula, "")
+table.METRICS += (row,)
+
+from cl_lightning.cli.report import print_groups
+from cl_lightning.report.compare import groups_in
+from cl_lightning.report.projection import metrics_at, summary_of
+from cl_lightning.report.schema import schema
+from cl_lightning.report.tables import show
+from tests.commands import run
+
+results = run(Path(sys.argv[1]))
+print("results", results["metrics"]["worst_accuracy"], min(results["accuracy_matrix"][-1]))
+print("schema", schema()["$defs"]["Metrics"]["properties"]["worst_accuracy"]["description"])
+print("W&B", metrics_at(results["accuracy_matrix"])["cl/WORST"], summary_of(results)["final/WORST"])
+show(results, Path("."))
+print_groups(groups_in([Path(sys.argv[1])]), as_markdown=True)
+"""
+
+
+def test_one_row_is_seen_in_results_schema_wandb_terminal_and_report(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", A_NEW_ROW, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    _, value, worst = lines["results"].split()
+    assert value == worst
+    assert lines["schema"] == "schema min over j of R[T, j]"
+    assert lines["W&B"] == f"W&B {value} {value}"
+    on_the_terminal = [line for line in done.stdout.splitlines() if "worst accuracy" in line]
+    assert f"{float(value):.4f}" in on_the_terminal[0]
+    (head,) = [line for line in done.stdout.splitlines() if "| worst |" in line]
+    row = done.stdout.splitlines()[done.stdout.splitlines().index(head) + 2]
+    assert row.split("|")[head.split("|").index(" worst ")].strip() == f"{float(value):.3f}"
