@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import torch.nn as nn
 
-from cl_lightning.backbones import CONV, LWTA, MLP, AlexNet, ResNet, ResNet18
+from cl_lightning.backbones import CNN, CONV, LWTA, MLP, AlexNet, ResNet, ResNet18
 from cl_lightning.data.task import Head
 from cl_lightning.metrics.flops import Flops
 
@@ -23,6 +23,7 @@ EVERY = {
     "MLP with an input layer a task": partial(MLP, sizes=(8, 9), inputs="per_task", **WITH_DROPOUT),
     "LWTA": partial(LWTA, sizes=(8, 9), init="fan_in", **WITH_DROPOUT),
     "CONV": partial(CONV, dropout=0.5),
+    "CNN": partial(CNN, dropout=0.25),
     "AlexNet": partial(AlexNet, widen=0.05),
     **{f"ResNet in {modules}": partial(ResNet, width=4, modules=modules) for modules in (3, 6, 7, 10)},
     "ResNet18": partial(ResNet18, width=2),

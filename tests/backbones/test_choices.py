@@ -19,7 +19,9 @@ PUBLISHED = {
     "fc_dropout": 199_210,
     "fc_ewc": 199_210,
     "lwta": 478_410,
+    "bayesian": 2 * 89_610,  # a mean and a log-variance each
     "conv": 3_274_634,
+    "mc_dropout": 1_199_882,
     "alexnet": 6_524_362 - 2 * 64 * 16,  # images have one channel
     "resnet": 607_050 - 2 * 64 * 9,
     "resnet_small": 38_874 - 2 * 16 * 9,

@@ -112,6 +112,30 @@ def alexnet(o: ByHand, x: torch.Tensor) -> torch.Tensor:
     return o.linear("head", h)
 
 
+def cnn(o: ByHand, x: torch.Tensor) -> torch.Tensor:
+    """Farquhar and Gal 2018, appendix: two convolutions 3x3 without padding, then pooling and dropout."""
+    for i in (1, 2):
+        x = F.relu(o.conv(f"trunk.conv{i}", x))
+    h = o.dropout(F.max_pool2d(x, 2), 0.25).flatten(1)
+    return o.linear("head", o.dropout(F.relu(o.linear("trunk.linear1", h)), 0.25))
+
+
+def bayesian(o: ByHand, x: torch.Tensor) -> torch.Tensor:
+    """Outputs are drawn in training (Kingma et al. 2015), and weights in evaluation."""
+    h = x.flatten(1)
+    for name in ("trunk.linear1", "trunk.linear2", "head"):
+        w, b = o.w[f"{name}.weight"], o.w[f"{name}.bias"]
+        var_w, var_b = o.w[f"{name}.weight_log_var"].exp(), o.w[f"{name}.bias_log_var"].exp()
+        if o.training:
+            mean, var = F.linear(h, w, b), F.linear(h**2, var_w, var_b)
+            h = mean + var**0.5 * torch.randn(mean.shape, dtype=h.dtype)
+        else:
+            w = w + var_w**0.5 * torch.randn(w.shape, dtype=h.dtype)
+            h = F.linear(h, w, b + var_b**0.5 * torch.randn(b.shape, dtype=h.dtype))
+        h = h if name == "head" else F.relu(h)
+    return h
+
+
 def resnet(widening: bool) -> Callable:
     """Table 8 of Veniat et al. 2021, where all is of one width; widths double in Lopez-Paz and Ranzato
     2017."""
@@ -135,6 +159,8 @@ CHOICES: dict[str, tuple[tuple[str, ...], Callable]] = {  # of conf/backbone, an
     "lwta": ((), mlp(2, winners)),
     "conv": (("backbone.dropout=0.5",), conv),
     "alexnet": ((), alexnet),
+    "bayesian": (("backbone.log_var=-3.0",), bayesian),
+    "mc_dropout": ((), cnn),
     "resnet": (("backbone.width=24",), resnet(False)),
     "resnet_small": ((), resnet(False)),
     "resnet18_gem": ((), resnet(True)),
