@@ -15,7 +15,7 @@ from cl_lightning.engine.restartable import check_kept
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.notes import ModulePaths
-from cl_lightning.metrics.costs import held_bytes, published_memory
+from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.protocol import LearnerError, running
 from cl_lightning.store.records import TaskRecord
 
@@ -52,12 +52,17 @@ def task_record(
         probes=work.probes,
         costs=work.costs,
         held=held_bytes(learner, phases.moments),
-        published_memory=published_memory(learner),
+        published_memory=published_memory(learner, index + 1),
         checkpoint=checkpoint,
         notes=plain_notes(learner),
         frozen=[name for name, p in learner.named_parameters() if not p.requires_grad],
         **seen,
     )
+
+
+def published_memory(learner: Learner, learned: int) -> int:
+    with running(learner, "published_memory"):
+        return checked_return(learner, "published_memory", learner.published_memory(learned))
 
 
 def plain_notes(learner: Learner) -> dict[str, Any]:

@@ -75,6 +75,7 @@ GIVES: dict[str, tuple[Callable[..., bool], str]] = {
         lambda value, *_: isinstance(value, dict | ModulePaths),
         "return a dict of plain values by name",
     ),
+    "published_memory": (lambda value, *_: isinstance(value, int), "return a whole number of bytes"),
 }
 SHORT = 40  # characters of a value in a sentence
 

@@ -17,6 +17,7 @@ from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.parts.class_rules import check_attribute, check_class
 from cl_lightning.learners.parts.stored import Point, check_storable, mapped
+from cl_lightning.metrics.costs import numbers_in
 from cl_lightning.protocol import ProtocolError, once
 from cl_lightning.randomness import seeded
 
@@ -227,6 +228,11 @@ class Learner(pl.LightningModule):
         """What it did in the task that it has just learned, for ``results.json``: plain values of its own by
         name, or notes that reports know (``learners/parts/notes.py``)."""
         return self.notes
+
+    def published_memory(self, learned: int) -> int:
+        """Bytes after so many tasks, as its paper counts them; here as Veniat et al. 2021 do, 4 for each
+        number in parameters, buffers and stored tensors."""
+        return 4 * numbers_in(self.parameters(), self.buffers(), self.memory)
 
     # ---- for use in the above ------------------------------------------------------------------------------
 

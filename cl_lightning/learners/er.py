@@ -10,6 +10,7 @@ from cl_lightning.config.checking import Size
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.memory import make_room, reservoir, ring_of_each_class, slots_in_turn
+from cl_lightning.metrics.costs import numbers_in
 from cl_lightning.randomness import moved, rng
 
 
@@ -69,6 +70,10 @@ class ER(Learner):
             ring_of_each_class(self.memory, task, self.size)
         else:
             reservoir(self.memory, task, self.room(task), self.draws(task))
+
+    def published_memory(self, learned: int) -> int:
+        """Without running statistics, as in Veniat et al. 2021."""
+        return 4 * numbers_in(self.parameters(), self.memory)
 
     def room(self, task: Task) -> int:
         """The slots of a reservoir."""

@@ -11,6 +11,7 @@ from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.fisher import Labels, information
 from cl_lightning.learners.parts.gradients import trained
+from cl_lightning.metrics.costs import numbers_in
 
 
 class EWC(Learner):
@@ -80,6 +81,12 @@ class EWC(Learner):
             else:
                 c = w
         self.memory = {"A": [self.gamma * a for a in A], "c": c}
+
+    def published_memory(self, learned: int) -> int:
+        """A centre and an F a task for ``separate``, else one of each, without running statistics: as Veniat
+        et al. 2021 count. The sums that are held here do not grow."""
+        pairs = learned if self.penalty == "separate" else 1
+        return 4 * (numbers_in(self.parameters()) + 2 * pairs * numbers_in(self.memory.get("A", [])))
 
     def information(self, task: Task) -> list[torch.Tensor]:
         return information(self, task, self.labels, self.examples, self.drawn)

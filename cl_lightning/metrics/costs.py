@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from time import perf_counter, process_time
@@ -14,19 +14,22 @@ import torch.nn as nn
 from cl_lightning.metrics.flops import Flops
 
 
-def published_memory(learner: nn.Module) -> int | None:
-    """Bytes as Veniat et al. 2021 count them: 4 for each number in parameters and buffers. None for learners
-    that store tensors of past tasks, which the paper counts otherwise.
+def numbers_in(*values: Any) -> int:
+    """Numbers in the distinct tensors of nested plain values.
 
-    >>> published_memory(nn.Linear(3, 2)), published_memory(nn.BatchNorm2d(64))
-    (32, 1028)
+    >>> x = torch.zeros(2, 3)
+    >>> numbers_in([x, {"again": x}, 1], nn.BatchNorm2d(64).buffers())
+    135
     """
-    storages: dict[int, int] = {}
-    size_of(getattr(learner, "memory", {}), storages)
-    if storages:
-        return None
-    tensors = {id(tensor): tensor.numel() for tensor in (*learner.parameters(), *learner.buffers())}
-    return 4 * sum(tensors.values())
+    return sum(tensor.numel() for tensor in {id(tensor): tensor for tensor in tensors_in(values)}.values())
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(part)
 
 
 def held_bytes(learner: nn.Module, moments: Any = ()) -> dict[str, int]:

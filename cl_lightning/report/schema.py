@@ -215,9 +215,9 @@ class TaskCosts(TypedDict):
     published_memory: Annotated[
         int | None,
         Field(
-            description="Bytes as Veniat et al. 2021 count them: 4 for each number in distinct parameters "
-            "and buffers; null for learners "
-            "with a memory, which they count otherwise."
+            description="Bytes as the learner's paper counts them; where it has no formula, as Veniat et al. "
+            "2021: 4 for each number in distinct parameters, buffers and stored tensors. Null in older "
+            "results of learners with a memory."
         ),
     ]
     checkpoint: Annotated[Number, Field(description="Bytes of the checkpoint file after the task.")]

@@ -132,6 +132,11 @@ class FailsInAccount(Finetune):
         return {"n": 1 // 0}
 
 
+class CountsInMegabytes(Finetune):
+    def published_memory(self, learned):
+        return super().published_memory(learned) / 1e6
+
+
 class NeedsADict(Finetune):
     needs = {"task_id_at_test": True}
 
@@ -154,6 +159,7 @@ class RemembersInAList(Finetune):
         (TakesNoBase, r" takes no build, head, grid, seed.*\nWrite .*\*\*base"),
         (CallsNoSuper, r"\.__init__ makes no learner: it must call super\(\)\.__init__"),
         (FailsInAccount, r"\.account raised ZeroDivisionError.*\nat .*test_hooks\.py, line"),
+        (CountsInMegabytes, r"\.published_memory must return a whole number of bytes; it gave a float"),
         (NeedsADict, r"\.needs is a dict\. Write needs = Needs"),
         (KeepsAGraph, r"'s self\.memory\['anchor'\]\[0\] is a tensor with the graph.*\.detach\(\)"),
         (RemembersInAList, " sets self.memory to a list"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,6 @@ from cl_lightning.data.task import Batch, Head
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import HAT
 from cl_lightning.learners.base import Candidate
-from cl_lightning.learners.hat import units
 from cl_lightning.randomness import rng, seeded
 from tests import toys
 from tests.learners import by_hand
@@ -313,30 +311,3 @@ def test_a_network_with_parts_that_it_cannot_hold_is_refused(network: Any) -> No
     s = by_hand.pairs()
     with pytest.raises(Refusal, match="backbone=alexnet"):
         hat(s, build=partial(network, input_shape=s.shape, head=s.head))
-
-
-CIFAR, MNIST = {"input_shape": (3, 32, 32)}, {"input_shape": (1, 28, 28)}
-
-
-@pytest.mark.parametrize(
-    ("network", "options", "classes", "tasks", "megabytes"),
-    [
-        (AlexNet, CIFAR, 10, 6, 26.616),
-        (AlexNet, CIFAR, 10, 10, 27.017),
-        (AlexNet, CIFAR, 5, 100, 31.931),
-        (AlexNet, {**CIFAR, "widen": 2.5}, 10, 6, 163.984),
-        (AlexNet, {**CIFAR, "widen": 3.2}, 10, 10, 269.301),
-        (AlexNet, {**CIFAR, "widen": 3.2}, 5, 100, 285.022),
-        (MLP, {**MNIST, "sizes": (1000, 1000)}, 10, 10, 7.624),
-        (MLP, {**MNIST, "sizes": (4000, 4000)}, 10, 10, 78.496),
-    ],
-)
-def test_what_it_holds_is_published(network, options, classes, tasks, megabytes) -> None:
-    """A trunk, and a head and gates a task, of plain and wide networks; four bytes a number."""
-    head = Head("multi_train_test", classes, ((*range(classes),),) * tasks)
-    with torch.device("meta"):
-        learner = HAT(build=partial(network, head=head, **options), head=head)
-        one_head = learner.parts(0, classes)[1]
-        learner.heads.extend(copy.deepcopy(one_head) for _ in range(tasks))
-    numbers = sum(p.numel() for p in learner.parameters()) + tasks * sum(units(learner.trunk))
-    assert round(4e-6 * numbers, 3) == megabytes

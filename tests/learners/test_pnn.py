@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 
-from cl_lightning.backbones import MLP, ResNet
+from cl_lightning.backbones import ResNet
 from cl_lightning.data.task import Head
 from cl_lightning.learners import PNN
 from cl_lightning.learners.pnn import Column
@@ -169,28 +169,3 @@ def test_a_candidate_has_its_own_modules_and_no_old_column() -> None:
     assert isinstance(c.network, Column)
     n, first = sum(p.numel() for p in learner.columns[0].parameters()), 36 * 16 + 16
     assert sum(p.numel() for p in c.parameters) == n + 2 * (n - first)
-
-
-RESNET = {"input_shape": (3, 32, 32), "width": 64}
-PERMUTED = {"input_shape": (1, 28, 28), "sizes": (1000, 1000)}
-
-
-@pytest.mark.parametrize(
-    ("network", "options", "classes", "tasks", "megabytes"),
-    [
-        (ResNet, RESNET, 10, 6, 51.090),
-        (ResNet, RESNET, 10, 5, 36.498),
-        (ResNet, RESNET, 10, 10, 133.761),
-        (MLP, PERMUTED, 10, 10, 253.822),
-    ],
-)
-def test_what_its_columns_hold_is_published(network, options, classes, tasks, megabytes) -> None:
-    """Table 4.2 of Veniat et al.'s rows: each old column once, four bytes a number, counters of batch norm
-    among them."""
-    head = Head("multi_train_test", classes, ((*range(classes),),) * tasks)
-    with torch.device("meta"):
-        learner = PNN(build=partial(network, head=head, **options), head=head)
-        for task in range(tasks):
-            learner.columns.add(learner.new_column(task, classes), task=task, num_outputs=classes)
-    numbers = sum(tensor.numel() for tensor in (*learner.parameters(), *learner.buffers()))
-    assert round(4e-6 * numbers, 3) == megabytes
