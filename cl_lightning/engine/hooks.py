@@ -33,6 +33,7 @@ A_GENERATOR = (
     lambda value, *_: isinstance(value, Generator),
     "be a generator: best = yield Phase(self.candidates(task))",
 )
+ONE_OR_MORE = "return one learner or more by name, or functions that make them: return {'': copied}"
 # What each hook must give: a condition of its value, the learner and the hook's arguments; and the words.
 GIVES: dict[str, tuple[Callable[..., bool], str]] = {
     "learn": A_GENERATOR,
@@ -45,10 +46,11 @@ GIVES: dict[str, tuple[Callable[..., bool], str]] = {
         lambda value, *_: (
             isinstance(value, Mapping)
             and bool(value)
-            and (not isinstance(value, dict) or all(map(is_learner, value.values())))
+            and (not isinstance(value, dict) or all(map(callable, value.values())))
         ),
-        "return one learner or more by name: return {'': copied}",
+        ONE_OR_MORE,
     ),
+    "predictors returns one": (lambda value, *_: is_learner(value), ONE_OR_MORE),
     "extend": (
         lambda value, _, batch: isinstance(value, Batch) and value.key == batch.key,
         "return a Batch with the key of the one that it got: return batch.cat(x, y, task)",

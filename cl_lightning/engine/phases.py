@@ -20,7 +20,7 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
 from cl_lightning.engine.costs import alone, executed
 from cl_lightning.engine.devices import device_of
-from cl_lightning.engine.hooks import checked_return, from_its_start, hooks_of
+from cl_lightning.engine.hooks import checked_return, from_its_start, hooks_of, is_learner
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
 from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, inside_key
@@ -107,18 +107,23 @@ class Phases:
         new = {weights: each for weights, each in self.moments.items() if before.get(weights) is not each}
         self.moments = held_by(learner, new) or held_by(learner, before)
 
-    def predictors(self, learner: Learner, seen: int, task: Task) -> dict[str, Learner]:
-        """The learner's predictors after ``seen`` tasks; ``task`` is the last of them, without data. They may
-        train phases."""
+    def predictors(self, learner: Learner, seen: int, task: Task) -> Iterator[tuple[str, Learner]]:
+        """The learner's predictors after ``seen`` tasks by name, each made when it is asked for; ``task`` is
+        the last of them, without data. They may train phases."""
         place, before = Place("predictors", seen), read_only(learner)
         once = Once(self.store, self.work.costs, learner, place)
         found = self.run_phases(learner, "predictors", seen, task, place, once)
+        for name in found:
+            with self.between_phases(learner, "predictors", (place.name, name), once, task):
+                made = found[name]
+                made = made if is_learner(made) else made()
+            yield name, checked_return(learner, "predictors", made, kind="predictors returns one")
+            del made  # before the next one is made
         if read_only(learner) != before:
             raise ProtocolError(
                 f"{type(learner).__name__}.predictors changed the learner itself, which goes on learning.",
                 "Change copies: copied = copy.deepcopy(self); train copied.network, and return {'': copied}.",
             )
-        return found
 
     @contextmanager
     def between_phases(self, learner: Learner, hook: str, key: Key, once: Once, task: Task) -> Iterator[None]:

@@ -60,12 +60,20 @@ class Evaluator:
             return range(tasks if learned == tasks else 0)
         return range(learned if self.settings.evaluate == "seen" else tasks)
 
-    def measure(self, predictors: Mapping[str, Learner], learned: int) -> dict[str, list[float | None]]:
+    def measure(
+        self, predictors: Iterable[tuple[str, Learner]], learned: int
+    ) -> dict[str, list[float | None]]:
         """One row a predictor: the accuracy on every task, None where it cannot predict or was not to be
-        tested."""
-        if learned == 1:
-            self.look(next(iter(predictors.values())))
-        return {name: self.row(predictor, learned, name=name) for name, predictor in predictors.items()}
+        tested. Predictors are asked for one after the other, and only where there is something to test."""
+        if not self.tasks_to_test(learned):
+            return {"": self.accuracies({})}
+        rows: dict[str, list[float | None]] = {}
+        for name, predictor in predictors:
+            if not rows and (learned == 1 or self.settings.evaluate == "final"):
+                self.look(predictor)
+            rows[name] = self.row(predictor, learned, name=name)
+            del predictor  # before the next one is made
+        return rows
 
     def look(self, predictor: Learner) -> None:
         """Warn where predictions for some images of the first task depend on what else is in their batch."""

@@ -210,9 +210,9 @@ class Learner(pl.LightningModule):
     def on_task_end(self, task: Task) -> None:
         """The task's data are still open: Fisher information, herding, memory."""
 
-    def predictors(self, seen: int) -> Generator[Phase, Outcome, dict[str, Learner]]:
-        """Named predictors for testing after ``seen`` tasks; the first is the one that counts. May train
-        phases; is thrown away."""
+    def predictors(self, seen: int) -> Generator[Phase, Outcome, Predictors]:
+        """Named predictors for testing after ``seen`` tasks, or functions that make them one by one; the
+        first is the one that counts. May train phases; is thrown away."""
         return {"": self}
         yield
 
@@ -309,6 +309,9 @@ class Learner(pl.LightningModule):
 
     def set_extra_state(self, state: dict) -> None:
         self.memory = state["memory"]
+
+
+Predictors = Mapping[str, Learner | Callable[[], Learner]]
 
 
 def in_training(learner: Learner) -> InTraining:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -97,7 +98,11 @@ class IMM(Learner):
     # ---- what is tested ------------------------------------------------------------------------------------
 
     def predictors(self, seen: int) -> Phases:
-        return Merges(self, seen) if seen > 1 else {"": self}
+        if seen < 2:
+            return {"": self}
+        alphas = {"": 1 / seen if self.alpha is None else self.alpha}
+        alphas |= {f"alpha={alpha:g}": alpha for alpha in self.alphas}
+        return {name: partial(self.merged, alpha, seen) for name, alpha in alphas.items()}
         yield
 
     @torch.no_grad()
@@ -110,24 +115,6 @@ class IMM(Learner):
         for w, f, f_past, fw_past in zip(weights, now, *self.memory["past"]):
             w.lerp_(fw_past / f_past, rest * f_past / (alpha * f + rest * f_past))
         return copied
-
-
-class Merges(Mapping[str, Learner]):
-    """The merged networks by name, each made when it is asked for: a hundred alphas hold one network."""
-
-    def __init__(self, learner: IMM, seen: int) -> None:
-        self.learner, self.seen = learner, seen
-        self.by_name = {"": 1 / seen if learner.alpha is None else learner.alpha}
-        self.by_name |= {f"alpha={alpha:g}": alpha for alpha in learner.alphas}
-
-    def __getitem__(self, name: str) -> Learner:
-        return self.learner.merged(self.by_name[name], self.seen)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.by_name)
-
-    def __len__(self) -> int:
-        return len(self.by_name)
 
 
 class DropTransfer(nn.Module):

@@ -239,7 +239,8 @@ def standing(c: CandidateRecord) -> dict[str, Any]:
 
 def costs(task: TaskRecord, row: RowRecord) -> TaskCosts:
     """What a task cost, its test included: predictors may train before it."""
-    seconds = {**task.costs.seconds, "evaluate": row.seconds}
+    seconds = {**task.costs.seconds, "evaluate": row.seconds}  # within which predictors were made
+    seconds["cpu"] = seconds.get("cpu", 0.0) + row.costs.seconds.get("cpu", 0.0)
     return {
         "task": task.task,
         "held": task.held,

@@ -16,6 +16,7 @@ from cl_lightning.report.layout import Cell, Column, new_console, tables, titled
 
 TRANSFER = "transfer to the last task"
 SIGNS = {metric.name: metric.sign for metric in METRICS} | {TRANSFER: "+"}
+PREDICTORS = 20  # in a table
 VERDICT_COLOURS = {"satisfied": "green", "violated": "red", "unknown": "yellow"}  # of verdicts
 
 
@@ -66,6 +67,7 @@ def parts_of(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     return [
         *accuracy_table(results["accuracy_matrix"], width),
         *titled("Metrics", *metric_table(metrics_in(results), width)),
+        *predictor_table(results.get("predictors", {}), width),
         *path_table(results, width),
         *choice_table(results, width),
         *cost_table(results, width),
@@ -110,6 +112,19 @@ def metric_table(metrics: dict[str, float | None], width: int) -> list[Table]:
         signed = SIGNS.get(name, "")
         rows.append([name.replace("_", " "), "-" if value is None else f"{value:{signed}.4f}"])
     return tables([Column("", text=True), Column("", text=True)], rows, width)
+
+
+def predictor_table(predictors: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """A row a predictor that the learner named; where there are many, the first of them."""
+    shown = [metric for metric in METRICS if metric.head and metric.of == "matrix"]
+    rows = [
+        [name, *(three_digits(predictor["metrics"].get(metric.name)) for metric in shown)]
+        for name, predictor in [*predictors.items()][:PREDICTORS]
+    ]
+    columns = [Column("predictor", text=True), *(Column(metric.head) for metric in shown)]
+    left = len(predictors) - len(rows)
+    more = f" ({left} more are in results.json)" if left else ""
+    return with_title(f"Named predictors{more}", columns, rows, width)
 
 
 def choice_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:

@@ -41,4 +41,5 @@ def validated(phases: Phases, learner: Learner, stream: Stream, evaluator: Evalu
     """Accuracies of the finished learner on validation data: what a search over whole streams may choose
     by."""
     predictors = phases.predictors(learner, len(stream), stream.task_without_data(len(stream) - 1))
-    return ValidationRecord(evaluator.validate(next(iter(predictors.values()))))
+    _, predictor = next(predictors)
+    return ValidationRecord(evaluator.validate(predictor))

@@ -246,7 +246,7 @@ def test_predictors_of_a_restored_learner_find_what_those_of_one_that_went_on_do
     restored = make(LooksAround, grid=[{}])
     restored.load_state_dict(went_on.learner.state_dict())
     restored.train()
-    went_on.engine.predictors(restored, 3, s.task_without_data(2))
+    list(went_on.engine.predictors(restored, 3, s.task_without_data(2)))
     assert restored.found == went_on.learner.found == {"head": s.head, "training": False}
 
 

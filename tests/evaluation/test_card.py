@@ -314,7 +314,7 @@ def test_a_predictor_may_not_need_more_than_is_granted() -> None:
     s = toys.stream()
     evaluator = Evaluator(s, training(), torch.device("cpu"), Grants(task_id_at_test=False))
     with pytest.raises(Refusal, match="the task's number at test"):
-        evaluator.measure({"": Independent(build=builder(s), head=s.head)}, 0)
+        evaluator.measure([("", Independent(build=builder(s), head=s.head))], 0)
 
 
 # ---- learners that are taken for what they are -------------------------------------------------------------
