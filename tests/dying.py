@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytorch_lightning as pl
 
-from cl_lightning.engine import scoring, training
+from cl_lightning.engine import phases, scoring
 from cl_lightning.engine.phases import Phases
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.report import results
@@ -23,7 +23,7 @@ from cl_lightning.store import files
 
 # Where it ends: before (False) or after (True) a call.
 POINTS: dict[str, tuple[Any, str, bool]] = {
-    "block": (training, "train_block", False),
+    "block": (phases, "train_block", False),
     "score": (scoring, "score", False),
     "tensors written": (files, "write_tensors", True),  # and not renamed yet
     "before a record": (files, "checksum", False),

@@ -135,12 +135,12 @@ LONG = (*SEQUENCE, "stream.tasks=2", "trainer.batch_size=16", "trainer.max_epoch
 
 def killed_at_block(victim: int, block: int, number: int):
     """A rank's program, in which one rank is sent a signal at the beginning of a block."""
-    from cl_lightning.engine import training
+    from cl_lightning.engine import phases
     from cl_lightning.runs.run import run as run_config
 
     def program(cfg):
         def as_rank(rank: int) -> None:
-            original, left = training.train_block, [block]
+            original, left = phases.train_block, [block]
 
             def counted(*arguments) -> None:
                 left[0] -= 1
@@ -148,7 +148,7 @@ def killed_at_block(victim: int, block: int, number: int):
                     os.kill(os.getpid(), number)
                 original(*arguments)
 
-            training.train_block = counted
+            phases.train_block = counted
             run_config(cfg, [])
 
         return as_rank

@@ -1,4 +1,4 @@
-"""``python -m cl_lightning.report wandb RUN…``: runs and sweeps sent to Weights & Biases from their files."""
+"""``python -m cl_lightning.report wandb RUN…``: runs sent to Weights & Biases from their files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cl_lightning.errors import Refusal, plain
 def report_wandb(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="python -m cl_lightning.report wandb",
-        description="Send runs and sweeps to Weights & Biases: finished ones, and those that were killed, "
+        description="Send runs to Weights & Biases: finished ones, and those that were killed, "
         "were offline, or are other people's. Each becomes a new W&B run with all of its points.",
     )
-    parser.add_folders("folders to look for runs and sweeps in", needed=True)
+    parser.add_folders("folders to look for runs in", needed=True)
     parser.add_argument("--project", help="on W&B; default: the run's own, as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="user or team; default: the run's own")
     switch = argparse.BooleanOptionalAction
@@ -37,9 +37,7 @@ def report_wandb(arguments: Sequence[str]) -> int:
     code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
-        found = found_below(given["folders"], "sweep.json")
-        runs_first = sorted(found, key=lambda folder: (folder / "sweep.json").is_file())  # sweeps name them
-        for folder in runs_first:  # one that cannot be sent keeps no other back
+        for folder in runs_below(given["folders"]):  # one that cannot be sent keeps no other back
             try:
                 code = code if send(folder, chosen) else 2
             except Refusal as refusal:
@@ -48,9 +46,9 @@ def report_wandb(arguments: Sequence[str]) -> int:
     return code
 
 
-def found_below(folders: Sequence[Path], *also: str) -> list[Path]:
-    """Folders with a run, or with another of some files."""
-    found = {path.parent for top in folders for name in ("run.json", *also) for path in top.rglob(name)}
+def runs_below(folders: Sequence[Path]) -> list[Path]:
+    """Folders with a run."""
+    found = {path.parent for top in folders for path in top.rglob("run.json")}
     if not found:
         raise Refusal(
             f"No run (run.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like "
@@ -60,14 +58,11 @@ def found_below(folders: Sequence[Path], *also: str) -> list[Path]:
 
 
 def send(folder: Path, chosen: dict[str, Any]) -> bool:
-    """Send the run or the sweep in a folder, with the options that were chosen, else its own, else those of
+    """Send the run in a folder, with the options that were chosen, else its own, else those of
     conf/logger/wandb.yaml. Returns whether W&B took it."""
-    from cl_lightning.loggers.wandb_run import send_run
+    from cl_lightning.loggers.wandb_run import options_of, send_run
     from cl_lightning.loggers.wandb_service import Account
-    from cl_lightning.loggers.wandb_sweep import own_options, send_sweep
 
-    options = {**own_options(folder), **chosen}
+    options = {**options_of(folder), **chosen}
     account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
-    if (folder / "run.json").is_file():
-        return send_run(folder, account, options["tags"], options["checkpoints"])
-    return send_sweep(folder, account, options["tags"])
+    return send_run(folder, account, options["tags"], options["checkpoints"])

@@ -9,7 +9,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.sweeps import held, show_on_wandb, show_runs, write_sweep
+from cl_lightning.cli.sweeps import held, show_runs, tell_unsent, write_sweep
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import lateness
 
@@ -89,7 +89,7 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
         jobs[:] = [run.job for run in runs if run.job]
         write_sweep(sweeper, "task_level", arguments, [], [])
     show_runs(jobs)
-    show_on_wandb(sweeper)
+    tell_unsent(sweeper)
     return returns
 
 

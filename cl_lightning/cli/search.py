@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,7 +12,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.sentences import named_by_hydra
-from cl_lightning.cli.sweeps import held, show_on_wandb, write_sweep
+from cl_lightning.cli.sweeps import held, read_sweep, tell_unsent, wandb_options, write_sweep
 from cl_lightning.config.resolvers import WITHOUT_RESULT, sweep_name
 from cl_lightning.config.suggestions import close
 from cl_lightning.errors import Refusal
@@ -54,9 +55,11 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
             returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
         found = [replace(each, score=job.value) for each, job in zip(scored, sweeper.launcher.jobs)]
         choices = choose(found, over_seeds)
+        before = chosen_runs(sweeper.launcher.folder)
         leave(sweeper, arguments, found, choices, over_seeds)
+    tag_chosen(sweeper, before)
     show_choices(sweeper.launcher.jobs, found, choices)
-    show_on_wandb(sweeper)
+    tell_unsent(sweeper)
     return returns
 
 
@@ -132,6 +135,22 @@ def leave(
         also = different(choice.others, [other.others for other in choices])
         record = write_choice(name, jobs, found, chosen, choice)
         write_best(sweeper, chosen[0], choice, record, over_seeds, also)
+
+
+def chosen_runs(folder: Path) -> set[Path]:
+    """Folders of the runs that a search chose, as its record has them."""
+    choices = read_sweep(folder).get("chosen", [])
+    return {(folder / run).resolve() for choice in choices for run in choice.get("runs", [])}
+
+
+def tag_chosen(sweeper: Any, before: set[Path]) -> None:
+    """Where the runs log to Weights & Biases: tag there those that are chosen now, and not those that were
+    ``before`` alone."""
+    from cl_lightning.loggers.wandb_service import mark_chosen
+
+    now = chosen_runs(sweeper.launcher.folder)
+    if options := wandb_options(sweeper):
+        mark_chosen(options["mode"], {run: run in now for run in sorted(before | now)})
 
 
 def of_the_search(override: str) -> bool:

@@ -26,7 +26,7 @@ def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], 
         returns = sweep(arguments)
         write_sweep(sweeper, "grid", arguments, [], [])
     show_runs(sweeper.launcher.jobs)
-    show_on_wandb(sweeper)
+    tell_unsent(sweeper)
     return returns
 
 
@@ -101,25 +101,25 @@ def show_runs(jobs: Sequence[Job]) -> None:
         print_groups(groups_in(folders))
 
 
-def show_on_wandb(sweeper: Any) -> None:
-    """Where the sweep's runs log to Weights & Biases: a run that sums it up, with its table. What was
-    finished before is not sent: a run, or a sweep of such runs alone. Where W&B does not have it, this says
-    what sends it."""
-    from cl_lightning.cli.dashboard import send
-    from cl_lightning.loggers.wandb_run import options_in
+def tell_unsent(sweeper: Any) -> None:
+    """Where the sweep's runs log to Weights & Biases: say what sends those that were finished before, and
+    that it does not have."""
     from cl_lightning.runs.announce import command_to_send
 
     folder, jobs = sweeper.launcher.folder, sweeper.launcher.jobs
-    if not jobs:
-        return
-    cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, jobs[0].overrides)
+    shown = sorted(Path(job.folder) for job in jobs if read_job(folder, job.number).get("shown"))
+    unsent = [each for each in shown if not (each / "wandb.json").is_file()]
+    options = wandb_options(sweeper) if unsent else None
+    if options:
+        said = "What was finished before is only shown. This sends it to W&B"
+        print(f"{said}:\n  {command_to_send(unsent, options)}", file=sys.stderr)
+
+
+def wandb_options(sweeper: Any) -> dict[str, Any] | None:
+    """The keys of the jobs' logger that is Weights & Biases'; None where they have none."""
+    from cl_lightning.loggers.wandb_run import options_in
+
+    first = sweeper.launcher.jobs[0].overrides
+    cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, first)
     loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
-    if options := options_in(loggers):
-        before = sorted(Path(job.folder) for job in jobs if read_job(folder, job.number).get("shown"))
-        if len(before) < len(jobs):
-            send(folder, options)
-        else:
-            before.append(folder)
-        if unsent := [each for each in before if not (each / "wandb.json").is_file()]:
-            said = "What was finished before is only shown. This sends it to W&B"
-            print(f"{said}:\n  {command_to_send(unsent, options)}", file=sys.stderr)
+    return options_in(loggers)

@@ -18,7 +18,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.loggers.csv_file import CSVLogger
-from cl_lightning.loggers.wandb_service import Account, Identity, Service, ended_if_interrupted
+from cl_lightning.loggers.wandb_service import CHOSEN, Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.compare import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
 from cl_lightning.runs.identity import as_used
@@ -82,8 +82,9 @@ def open_wandb(
 
 def send_run(folder: Path, account: Account, tags: Sequence[str] = (), checkpoints: bool = False) -> bool:
     """Send a run from its records: a finished one, or one that was killed. Returns whether W&B took it."""
-    run = WandbRun(folder, account, tags, checkpoints)
-    run.close("success" if run.projection.results()["finished"] else "failed")
+    results = Projection(folder).results()
+    run = WandbRun(folder, account, [*tags, *[CHOSEN] * (results["chosen"] is not None)], checkpoints)
+    run.close("success" if results["finished"] else "failed")
     return run.service.alive
 
 

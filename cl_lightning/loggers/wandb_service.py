@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import wandb
 
 SUPERSEDED = "superseded"  # the tag of a run that has a newer one with all of its points
+CHOSEN = "chosen"  # of a run that a search over whole streams chose
 MOST = {  # characters that W&B takes; of an id fewer, as the names of tables, of at most 128, begin with it
     "id": 100,
     "name": 120,
@@ -50,7 +51,7 @@ class Identity:
 
     names: tuple[str, ...]  # with the attempt's number behind them: its name; with a token, too: its id
     group: str
-    job_type: Literal["run", "point", "sweep"]
+    job_type: Literal["run", "point"]
     tags: Sequence[str] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -208,7 +209,7 @@ class Service:
         """Tag the earlier runs of this folder on the server, where it has them."""
         try:
             for earlier in self.earlier if self.online else ():
-                tag_superseded(earlier)
+                set_tag(earlier, SUPERSEDED)
         except Exception as error:
             warnings.warn(f"W&B did not tag earlier runs as {SUPERSEDED} ({reason_of(error)}).", stacklevel=2)
 
@@ -252,16 +253,32 @@ def define_axes(run: Any) -> None:
             run.define_metric(key, step_metric=axis)
 
 
-def tag_superseded(attempt: Attempt) -> None:
+def mark_chosen(mode: str, folders: Mapping[Path, bool]) -> None:
+    """Tag the runs of these folders as chosen on the server, or not as chosen any more, where it has them."""
+    if mode == "offline" or os.environ.get("WANDB_MODE") in ("offline", "disabled"):
+        return
     import wandb
 
     try:
-        old: Any = wandb.Api().run(attempt.path)
+        if wandb.login(prompt=False, verify=False):
+            for folder, chosen in folders.items():
+                for newest in attempts_of(folder)[-1:]:
+                    set_tag(newest, CHOSEN, chosen)
+    except Exception as error:
+        warnings.warn(f"W&B did not tag which run was {CHOSEN} ({reason_of(error)}).", stacklevel=2)
+
+
+def set_tag(attempt: Attempt, tag: str, wanted: bool = True) -> None:
+    """Give a run on the server a tag, or take it away."""
+    import wandb
+
+    try:
+        run: Any = wandb.Api().run(attempt.path)
     except (ValueError, wandb.errors.CommError):  # it is offline yet, or somebody removed it
         return
-    if SUPERSEDED not in old.tags:
-        old.tags = [*old.tags, SUPERSEDED]
-        old.update()
+    if wanted != (tag in run.tags):
+        run.tags = [*run.tags, tag] if wanted else [each for each in run.tags if each != tag]
+        run.update()
 
 
 def media(value: Any) -> Any:

@@ -15,8 +15,7 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.evaluation.scenario import scenario
 from cl_lightning.learners.base import Learner
-from cl_lightning.loggers.wandb_run import options_in
-from cl_lightning.loggers.wandb_sweep import own_options
+from cl_lightning.loggers.wandb_run import options_in, options_of
 from cl_lightning.report.tables import headline
 from cl_lightning.runs.identity import learner_name
 from cl_lightning.selection.grid import taken_out
@@ -63,11 +62,10 @@ def unlogged(loggers: Any, folder: Path) -> list[str]:
 
 
 def command_to_send(folders: Sequence[Path], options: Mapping[str, Any]) -> str:
-    """What sends runs and sweeps to W&B, with the options in which they differ from what one of them says
-    itself."""
+    """What sends runs to W&B, with the options in which they differ from what one of them says itself."""
     differing = dict(options)
     with suppress(Refusal):  # its configuration is damaged: all are named
-        own = [own_options(folder) for folder in folders]
+        own = [options_of(folder) for folder in folders]
         differing = {key: value for key, value in options.items() if any(each[key] != value for each in own)}
     words = []
     for key, value in differing.items():

@@ -30,8 +30,7 @@ from cl_lightning.cli.command import main as command_line
 from cl_lightning.cli.report import main as report
 from cl_lightning.loggers import CSVLogger, wandb_run, wandb_service
 from cl_lightning.loggers.wandb_run import WandbRun, open_wandb, send_run, tags_of
-from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, new_attempt
-from cl_lightning.metrics.table import METRICS
+from cl_lightning.loggers.wandb_service import Account, Attempt, Identity, Service, mark_chosen, new_attempt
 from cl_lightning.report.projection import (
     AXES,
     Curves,
@@ -385,24 +384,6 @@ def copy_of(swept: Path, to: Path) -> tuple[Path, list[Path]]:
     return sweep, sorted(copied.glob("*/finetune/*"))
 
 
-def test_the_summary_of_a_sweep_goes_where_its_first_run_went(swept: Path, tmp_path: Path) -> None:
-    sweep, _ = copy_of(swept, tmp_path)
-    assert report(["wandb", str(sweep)]) == 0
-    (sent,) = runs_in(sweep)
-    assert (sent.run.project, sent.run.entity, list(sent.run.tags)) == ("mine", "us", ["grid", "pilot"])
-
-
-@pytest.mark.parametrize("damage", ["{", "[]", "\xff", '{"kind": "grid", "jobs": [{}]}', '{"a"'])
-def test_a_damaged_record_of_a_sweep_keeps_no_run_back_and_is_told(
-    damage: str, swept: Path, tmp_path: Path, capsys
-) -> None:
-    sweep, runs = copy_of(swept, tmp_path)
-    (sweep / "sweep.json").write_bytes(damage.encode("latin-1"))
-    assert report(["wandb", str(tmp_path)]) == 2
-    assert f"{sweep / 'sweep.json'}, which says" in capsys.readouterr().err
-    assert [runs_in(run)[0].run.job_type for run in runs] == ["point", "point"]
-
-
 @pytest.mark.parametrize("damage", ["{", "[]", "3", "logger: some", "\xff\x00", None])
 def test_a_damaged_configuration_keeps_no_other_run_back_and_is_told(
     damage: str | None, swept: Path, tmp_path: Path, capsys
@@ -741,37 +722,6 @@ def test_a_line_that_cannot_be_printed_opens_no_second_run(
 # ---- sweeps ------------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_has_a_run_that_sums_it_up_and_its_runs_are_its_points(tmp_path: Path) -> None:
-    sweep = (*SMALL, "stream.tasks=1", "seed=0,1", "logger=wandb", "logger.wandb.mode=offline")
-    assert command_line(["--multirun", *sweep, f"outputs={tmp_path}"]) == 0
-    points = [ended(path) for path in tmp_path.glob("*/finetune/*/wandb/offline-run-*/*.wandb")]
-    assert sorted(re.search("-(s[0-9]+)-", point.run.run_id)[1] for point in points) == ["s0", "s1"]
-    assert {point.run.job_type for point in points} == {"point"}
-    (folder,) = (path.parent for path in tmp_path.glob("*/sweeps/*/sweep.json"))
-    (summary,) = runs_in(folder)
-    assert (summary.run.job_type, summary.exit_code) == ("sweep", 0)
-    assert summary.run.run_group == f"quickstart/sweeps/{folder.name}"
-    (table,) = [json.loads(path.read_text()) for path in summary.media("sweep/table")]
-    rows = [dict(zip(table["columns"], row)) for row in table["data"]]
-    assert [row["job"] for row in rows] == ["seed=0", "seed=1"]
-    assert [row["run"] for row in rows] == [
-        point.run.run_id for point in sorted(points, key=lambda point: point.run.display_name)
-    ]
-    runs = [folder / job["run"] for job in json.loads((folder / "sweep.json").read_text())["jobs"]]
-    ends = [json.loads((run / "results.json").read_text()) for run in runs]
-    assert [row["state"] for row in rows] == ["done", "done"]
-    assert [row["ACC"] for row in rows] == [end["metrics"]["average_accuracy"] for end in ends]
-    assert [row["val_accuracy"] for row in rows] == [end["validation_at_end"]["mean"] for end in ends]
-    assert summary.summary["sweep/jobs"] == 2
-    assert report(["wandb", str(tmp_path), "--offline"]) == 0
-    assert [each.run.job_type for each in runs_in(folder)] == ["sweep"] * 2
-    assert [each.run.job_type for each in runs_in(runs[0])] == ["point"] * 2
-    again = json.loads(runs_in(folder)[-1].media("sweep/table")[0].read_text())
-    assert [row[1] for row in again["data"]] == [runs_in(run)[-1].id for run in runs], (
-        "as they were sent last"
-    )
-
-
 def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -> None:
     sweep = ("--multirun", *SMALL, "stream.tasks=1", "seed=0,1", "selection=none", f"outputs={tmp_path}")
     assert command_line(sweep) == 0
@@ -780,8 +730,8 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     assert command_line(wandb_too) == 0
     *_, said, command = capsys.readouterr().err.splitlines()
     assert said == "What was finished before is only shown. This sends it to W&B:"
-    assert not list(tmp_path.rglob("wandb*")), "nothing is opened, neither for runs nor for the sweep"
-    runs = [*sorted(tmp_path.glob("*/finetune/*")), *tmp_path.glob("*/sweeps/*")]
+    assert not list(tmp_path.rglob("wandb*")), "nothing is opened"
+    runs = sorted(tmp_path.glob("*/finetune/*"))
     words = shlex.split(command)
     assert words == [
         "python",
@@ -796,7 +746,42 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     assert {runs_in(run)[0].run.project for run in runs} == {"mine"}
     assert command_line(wandb_too) == 0
     assert "only shown" not in capsys.readouterr().err, "W&B has them"
-    assert [len(runs_in(run)) for run in runs] == [1, 1, 1]
+    assert [len(runs_in(run)) for run in runs] == [1, 1]
+
+
+class Server:
+    """W&B's runs by the last part of their path, with their tags."""
+
+    def __init__(self) -> None:
+        self.tags: dict[str, list[str]] = {}
+
+    def run(self, path: str) -> Any:
+        run = SimpleNamespace(tags=self.tags.setdefault(path.rpartition("/")[2], []))
+        run.update = lambda: self.tags.update({path.rpartition("/")[2]: run.tags})
+        return run
+
+
+@pytest.mark.usefixtures("as_if_online")
+def test_the_run_that_a_search_chose_is_tagged_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server()
+    monkeypatch.setattr(wandb, "Api", lambda: server)
+    few = (*SMALL, "stream.tasks=1", "selection=stream_level", "logger=wandb", f"outputs={tmp_path}")
+    sweep = (*few, "selection.stream={trainer.lr:[0.1,1e-9]}")
+    assert command_line(list(sweep)) == 0
+    (record,) = tmp_path.glob("*/sweeps/*/sweep.json")
+    won, lost = (record.parent / job["run"] for job in json.loads(record.read_text())["jobs"])
+
+    def newest(folder: Path) -> str:
+        return json.loads((folder / "wandb.json").read_text())[-1]["id"]
+
+    assert server.tags == {newest(won): ["chosen"]}
+    mark_chosen("online", {won: False, lost: True})
+    assert server.tags == {newest(won): [], newest(lost): ["chosen"]}
+    assert report(["wandb", str(tmp_path)]) == 0
+    sent = {folder: list(runs_in(folder)[-1].run.tags) for folder in (won, lost)}
+    assert [folder for folder in sent if "chosen" in sent[folder]] == [won], "as the records have it"
 
 
 def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(
@@ -813,25 +798,6 @@ def test_a_run_that_many_jobs_make_is_sent_once_when_it_is_finished(
     assert sent.exit_code == 0
 
 
-def test_a_search_over_whole_streams_shows_test_numbers_of_what_it_chose_alone() -> None:
-    from cl_lightning.loggers.wandb_sweep import table_of
-
-    job = {"overrides": ["a=1"], "run": "x", "state": "done"}
-    metrics = {metric.name: 0.5 for metric in METRICS}
-    lost = {"finished": True, "metrics": metrics, "validation_at_end": {"mean": 0.25}, "reference": None,
-            "card": [], "chosen": None}  # fmt: skip
-    won = {**lost, "chosen": {"points": 2}}
-    sweep = {"kind": "stream_level", "jobs": [job, job, job]}
-    ids = ["one", "two", ""]
-    first, second, third = ([*row] for row in table_of(sweep, [lost, won, None], ids).rows)
-    shown = [0.25, *[0.5] * len(METRICS), None]  # T has no reference
-    assert first[3:] == ["", 0.25, *[None] * (len(METRICS) + 1)]
-    assert second[3:] == ["chosen", *shown]
-    assert third[3:] == ["", *[None] * (len(METRICS) + 2)]
-    grid = table_of({**sweep, "kind": "grid"}, [lost, lost, None], ids).rows
-    assert grid[0][3:] == ["", *shown]
-
-
 # ---- attempts ----------------------------------------------------------------------------------------------
 
 
@@ -841,11 +807,11 @@ def test_tables_of_a_run_with_a_long_name_are_sent(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         service = Service(tmp_path, Account("p", mode="offline"), long)
-        for key in ("matrix/table", "card/table", "sweep/table"):
+        for key in ("matrix/table", "card/table"):
             service.send({key: Sheet(["a"], [[1]])})
         service.finish(succeeded=True)
     (sent,) = runs_in(tmp_path)
-    assert len([table for table in sent.of("artifact") if len(table.name) > 100]) == 3
+    assert len([table for table in sent.of("artifact") if len(table.name) > 100]) == 2
 
 
 def test_no_id_is_given_twice_also_not_to_copies_or_where_the_record_is_damaged_or_cannot_be_written(
