@@ -87,7 +87,7 @@ class running:
     def check(self) -> None:
         """Refuse what the code has done without an exception."""
         now = handed_tensors(self.handed)
-        if versions(now) != self.before or not all(map(is_, now, self.tensors)):
+        if versions(self.tensors) != self.before or not all(map(is_, now, self.tensors)):
             raise ProtocolError(
                 "a tensor that was handed to it was changed in place or replaced; other candidates and later "
                 "tests use the same.",
@@ -157,6 +157,13 @@ _running: list[running] = []  # the innermost last
 def handed_tensors(handed: Sequence[object]) -> list[Any]:
     """The tensors of examples that were handed over."""
     return [tensor for each in handed for tensor in getattr(each, "handed_tensors", ())]
+
+
+def also_handed(tensors: Sequence[Any]) -> None:
+    """Tensors that a hook was handed while it ran: they stay as they are, too."""
+    if _running:
+        _running[-1].tensors += tensors
+        _running[-1].before += versions(tensors)
 
 
 def versions(tensors: Sequence[Any]) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import torch
@@ -55,12 +55,16 @@ def seed_numpy_and_python(seed: int) -> None:
     random.seed(seed)
 
 
+def own_draws() -> AbstractContextManager[None]:
+    """Draws inside leave no trace outside in the default generators of torch."""
+    return torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_initialized() else [])
+
+
 @contextmanager
 def forked() -> Iterator[None]:
     """Draws inside leave no trace outside in the default generators of torch, NumPy and Python."""
-    own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
-    with torch.random.fork_rng(devices=own):
+    with own_draws():
         try:
             yield
         finally:

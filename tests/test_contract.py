@@ -23,7 +23,7 @@ import torch
 from cl_lightning.config.build import build_learner
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.data.task import Blocks
+from cl_lightning.data.task import Blocks, Lazy
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.scoring import set_mode
@@ -362,7 +362,8 @@ def every_hook_runs_on_meta(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
     with torch.no_grad():
         for batch in s.task(1).val.batches(10):
             batch = batch.to(torch.device("meta"))
-            batch.shared, batch.learning = learner.shared(batch, phase.candidates), 1
+            shared, batch.learning = learner.shared(batch, phase.candidates), 1
+            batch.lazy = Lazy(lambda shared=shared: shared)
             assert learner.logits(phase.candidates[0], batch).device.type == "meta"
         told = 0 if learner.needs.task_id_at_test else None
         assert learner(torch.zeros(5, *toys.SHAPE, device="meta"), told).device.type == "meta"

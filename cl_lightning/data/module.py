@@ -63,7 +63,7 @@ class StreamDataModule(pl.LightningDataModule):
         self.blocks = blocks
         if self.stream.show.augments:
             self._black = torch.zeros(len(self.stream), self.stream.shape[0])
-            for task in blocks.split.task.unique().tolist():
+            for task in {task for split in blocks.splits for task in split.task.unique().tolist()}:
                 self._black[task] = self.stream.black(task)
 
     def train_dataloader(self) -> Blocks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -170,6 +170,19 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [tensor for part in parts for tensor in tensors_in(part)]
 
 
+class Lazy:
+    """A value that is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+        self.made: list[Any] = []  # the value, once there is one
+
+    def value(self) -> Any:
+        if not self.made:
+            self.made.append(self.make())
+        return self.made[0]
+
+
 @dataclass
 class Batch:
     """A mini-batch. ``task`` is one id an example: rows replayed from memory keep theirs."""
@@ -182,7 +195,10 @@ class Batch:
     index_in_epoch: int = 0
     batches_per_epoch: int = 1  # HAT anneals with index_in_epoch / batches_per_epoch
     learning: int = 0  # the task that is open: rows of others may have joined
-    shared: Any = None  # what Learner.shared made of it
+    part: int = 0  # which of the phase's splits it is of, where these come in turn
+    steps: int | None = None  # mini-batches that the phase has, at most; None outside of training
+    phase: str = ""  # the phase's name
+    lazy: Lazy | None = field(default=None, repr=False)  # what Learner.shared makes of it
 
     def __len__(self) -> int:
         return self.y.shape[0]
@@ -191,7 +207,12 @@ class Batch:
     def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to: all candidates use them."""
         own = self.x, self.y, self.task
-        return own if self.shared is None else (*own, *tensors_in(self.shared))
+        return own if self.lazy is None or not self.lazy.made else (*own, *tensors_in(self.lazy.made))
+
+    @property
+    def shared(self) -> Any:
+        """What ``Learner.shared`` makes of it, when a hook first asks for it."""
+        return None if self.lazy is None else self.lazy.value()
 
     def rng(self, purpose: str) -> torch.Generator:
         return rng(*self.key, purpose)
@@ -223,11 +244,12 @@ class Blocks:
     """The mini-batches of one phase in blocks of ``block``: a pure function of ``key`` and the step, whoever
     asks and whenever.
 
-    Every epoch is a new order of all examples, but for the first if it is ``in_order``; the last mini-batch
-    of an epoch may be short.
+    Several splits give a mini-batch each in turn. An epoch is over when the longest was gone through; a
+    shorter one then has begun anew, each time in a new order of all its examples. So has the only one, but
+    for its first epoch if that is ``in_order``; the last mini-batch of an epoch may be short.
     """
 
-    split: Split
+    train: Split | Sequence[Split]
     key: Key  # (seed, task, phase)
     batch_size: int
     epochs: int
@@ -236,11 +258,16 @@ class Blocks:
     start_step: int = 0  # step to begin with: a phase that goes on where it was interrupted
     in_order: bool = False  # whether the first epoch keeps the order of the examples
     max_steps: int | None = None  # mini-batches
-    _order: tuple[int, torch.Tensor] = field(default=(-1, torch.empty(0)), repr=False)
+    phase: str = ""  # its name
+    _orders: dict[int, tuple[int, torch.Tensor]] = field(default_factory=dict, repr=False)  # by split
+
+    @property
+    def splits(self) -> Sequence[Split]:
+        return (self.train,) if isinstance(self.train, Split) else self.train
 
     @property
     def per_epoch(self) -> int:
-        return -(-len(self.split) // self.batch_size)
+        return len(self.splits) * -(-max(map(len, self.splits)) // self.batch_size)
 
     @property
     def steps(self) -> int:
@@ -255,28 +282,31 @@ class Blocks:
             yield Block(list(self.batches(first, min(first + self.block_size, self.steps))))
 
     def batches(self, first: int, last: int) -> Iterator[Batch]:
-        """The mini-batches of steps first .. last - 1. Rows are gathered once for all of them; a batch is a
-        slice of that."""
+        """The mini-batches of steps first .. last - 1."""
+        of, per_epoch, steps = len(self.splits), self.per_epoch, self.steps
+        parts = [self.of_part(k, -((k - first) // of), -((k - last) // of)) for k in range(of)]
+        for step in range(first, last):
+            (x, y, task), (epoch, index) = next(parts[step % of]), divmod(step, per_epoch)
+            key = (*self.key, step)
+            yield Batch(x, y, task, key, epoch, index, per_epoch, self.learning, step % of, steps, self.phase)
+
+    def of_part(self, part: int, first: int, last: int) -> Iterator[tuple[torch.Tensor, ...]]:
+        """The mini-batches first .. last - 1 of one split. Rows are gathered once for all of an epoch; a
+        mini-batch is a slice of that."""
+        split = self.splits[part]
+        per_epoch = -(-len(split) // self.batch_size)
         while first < last:
-            epoch, index = divmod(first, self.per_epoch)
-            count = min(last - first, self.per_epoch - index)
-            rows = self.order(epoch)[index * self.batch_size : (index + count) * self.batch_size]
-            parts = (part.split(self.batch_size) for part in self.split.gather(rows))
-            for offset, (x, y, task) in enumerate(zip(*parts)):
-                yield Batch(
-                    x,
-                    y,
-                    task,
-                    (*self.key, first + offset),
-                    epoch,
-                    index + offset,
-                    self.per_epoch,
-                    self.learning,
-                )
+            epoch, index = divmod(first, per_epoch)
+            count = min(last - first, per_epoch - index)
+            rows = self.order(epoch, part)[index * self.batch_size : (index + count) * self.batch_size]
+            yield from zip(*(values.split(self.batch_size) for values in split.gather(rows)))
             first += count
 
-    def order(self, epoch: int) -> torch.Tensor:
-        if self._order[0] != epoch:
-            shuffled = torch.randperm(len(self.split), generator=rng(*self.key, "order", epoch))
-            self._order = (epoch, torch.arange(len(self.split)) if self.in_order and epoch == 0 else shuffled)
-        return self._order[1]
+    def order(self, epoch: int, part: int = 0) -> torch.Tensor:
+        known, n = self._orders.get(part), len(self.splits[part])
+        if known is None or known[0] != epoch:
+            key = (*self.key, "order", epoch, *([part] if part else []))
+            shuffled = torch.randperm(n, generator=rng(*key))
+            known = epoch, torch.arange(n) if self.in_order and epoch == 0 else shuffled
+            self._orders[part] = known
+        return known[1]

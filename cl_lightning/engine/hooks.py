@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cl_lightning.data.task import Batch
+from cl_lightning.data.task import Batch, Lazy, tensors_in
 from cl_lightning.engine.phase_run import PhaseRun
-from cl_lightning.learners.base import Learner, Phase, Phases
+from cl_lightning.learners.base import Candidate, Learner, Phase, Phases
 from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.metrics.flops import uncounted
-from cl_lightning.protocol import LearnerError, place_of, running, running_first
-from cl_lightning.randomness import Key, seed_default_generators, seed_of
+from cl_lightning.protocol import LearnerError, also_handed, place_of, running, running_first
+from cl_lightning.randomness import Key, own_draws, seed_default_generators, seed_of
 
 CASTS = ("loss", "logits", "shared")  # run under autocast, where it is asked for
 WITHOUT_GRADIENT = ("shared", "after_step")
@@ -122,6 +122,8 @@ def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) 
     if run.seeded[0] != (full := (*key, name)):
         run.seeded = full, seed_of(*full)
     seed_default_generators(run.seeded[1], learner.device)
+    if name != "shared":
+        run.asking = arguments[0]
     of_phase = run.phase.loss if name == "loss" else run.phase.score if name == "score" else None
     function = getattr(learner, name) if of_phase is None else of_phase
     guard = running if run.step else running_first
@@ -142,12 +144,32 @@ def from_its_start(learner: Learner, name: str, argument: Any) -> Phases:
     return checked_return(learner, name, (yield from phases), kind=f"{name} returns")
 
 
-def compute_shared(learner: Learner, run: PhaseRun, batch: Batch, members: Sequence[int]) -> None:
-    """Compute once what all candidates use. What each would need alone is counted with one example."""
-    if run.meter.counter is not None:
-        one = replace(batch, x=batch.x[:1], y=batch.y[:1], task=batch.task[:1])
-        for i in members:
-            call(learner, run, batch.key, "shared", one, [run.candidates[i]])
-            run.meter.note_common([i], len(batch))
-    with uncounted():
-        batch.shared = call(learner, run, batch.key, "shared", batch, [run.candidates[i] for i in members])
+class Shared(Lazy):
+    """What all candidates use of a mini-batch, made when a hook first reads it. What each would need alone is
+    counted with one example, for those that read it."""
+
+    def __init__(self, learner: Learner, run: PhaseRun, batch: Batch, members: Sequence[int]) -> None:
+        super().__init__(lambda: self.of(batch, [run.candidates[i] for i in members]))
+        self.learner, self.run, self.batch = learner, run, batch
+        self.readers: set[int] = set()
+
+    def of(self, batch: Batch, candidates: Sequence[Candidate]) -> Any:
+        with own_draws():  # the hook that reads it goes on with its own
+            return call(self.learner, self.run, batch.key, "shared", batch, candidates)
+
+    def value(self) -> Any:
+        if self.run.meter.counter is not None:
+            self.count(self.run.candidates.index(self.run.asking))
+        if not self.made:
+            with uncounted():
+                super().value()
+            also_handed(tensors_in(self.made))
+        return self.made[0]
+
+    def count(self, i: int) -> None:
+        if i not in self.readers:
+            self.readers.add(i)
+            self.run.meter.note(i)
+            x, y, task = (part[:1] for part in self.batch.handed_tensors)
+            self.of(replace(self.batch, x=x, y=y, task=task), [self.run.candidates[i]])
+            self.run.meter.note_common([i], len(self.batch))

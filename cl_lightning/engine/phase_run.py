@@ -65,6 +65,7 @@ class PhaseRun:
     stacks: bool = False  # whether to try training all as one stack
     stack: Stack | None = None
     warned: set[int] = field(default_factory=set)  # candidates whose NaN logits were warned of
+    asking: Any = None  # the first argument of the hook that runs: where it goes by candidates, this
     seeded: tuple[tuple, int] = ((), 0)  # the last key of a hook, and its seed
 
     def __post_init__(self) -> None:

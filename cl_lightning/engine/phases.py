@@ -25,7 +25,7 @@ from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
 from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, inside_key
 from cl_lightning.engine.phase_run import PhaseRun
-from cl_lightning.engine.proposals import check_phase, settings_of
+from cl_lightning.engine.proposals import check_phase, settings_of, splits_of
 from cl_lightning.engine.read_only import check_unchanged, read_only
 from cl_lightning.engine.restartable import give_back, kept_of
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
@@ -294,12 +294,12 @@ class Phases:
         start was interrupted."""
         s, candidates = settings_of(phase, self.settings), [phase.candidates[i] for i in numbers]
         key = (learner.seed, place.draws, place.phase)
-        split = task.train if phase.train is None else phase.train
         epochs = s.max_epochs if phase.epochs is None else phase.epochs
-        in_order = s.single_pass and split is task.train
+        splits = splits_of(phase, task)
         blocks = Blocks(
-            split, key, s.batch_size, epochs, s.block, task.index, in_order=in_order, max_steps=s.max_steps
+            splits, key, s.batch_size, epochs, s.block, task.index, max_steps=s.max_steps, phase=phase.name
         )
+        blocks.in_order = s.single_pass and splits == (task.train,)
         carried = {} if phase.auxiliary else self.moments
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), train_block, self.step, carried)
         learner.phase_run = run
@@ -394,7 +394,7 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
             "resume=retry tries the same again."
         )
     steps = max(group.mini_batches for group in groups)
-    foreign = 0 if phase.train is None else int((phase.train.task != task.index).sum())
+    foreign = sum(int((each.task != task.index).sum()) for each in splits_of(phase, task) if phase.train)
     costs = costs_of(groups)
     return PhaseRecord(place, phase.name, candidates, winner, steps, costs, foreign, phase.auxiliary)
 

@@ -103,21 +103,25 @@ def check_storages(learner: Learner, phase: Phase, task: Task) -> None:
 
 
 def check_data(who: str, phase: Phase, task: Task, place: Place) -> None:
-    for name, split in (("train", phase.train), ("val", phase.val)):
-        if split is not None and not isinstance(split, Split):
+    several = phase.train if isinstance(phase.train, list | tuple) and phase.train else [phase.train]
+    named = [("train", split) for split in several if phase.train is not None]
+    for name, split in named + [("val", phase.val)] * (phase.val is not None):
+        if not isinstance(split, Split):
             raise Refusal(
                 f"{who} proposed a phase of task {task.index} whose `{name}` is a {type(split).__name__}. "
                 "Make it a Split: Split(x, y, task)."
             )
-        if split is not None and not len(split):
+        if not len(split):
             raise Refusal(
                 f"{who} proposed a phase of task {task.index} whose `{name}` is empty. Leave it out (None) "
                 "for the task's own examples."
             )
     val = task.val if phase.val is None else phase.val
     if phase.train is not None and val is not None and place.part == "task" and not task.index:
-        rows, own, scored = (keys(s.x.cpu().flatten(1)) for s in (phase.train, task.train, val))
-        if count := int((torch.isin(rows, scored) & ~torch.isin(rows, own)).sum()):
+        own, scored, *trained = (
+            keys(s.x.cpu().flatten(1)) for s in (task.train, val, *splits_of(phase, task))
+        )
+        if count := sum(int((torch.isin(x, scored) & ~torch.isin(x, own)).sum()) for x in trained):
             raise ProtocolError(
                 f"{who} would train on {count} of the validation images that candidates are compared on.",
                 "Leave them out of `train`, or give the phase a `val` of its own.",
@@ -182,13 +186,14 @@ def check_single_pass(phase: Phase, task: Task, passes: int, place: Place) -> No
     if not trains(phase):
         return
     epochs = passes if phase.epochs is None else phase.epochs
-    n = len(task.train if phase.train is None else phase.train)
+    splits = splits_of(phase, task)
+    n = sum(map(len, splits))
     lent = sum(len(each.train) for each in (*task.past, task))
     if place.phase > 0:
         more = f"a second phase of task {task.index} would see examples again that a single pass shows once."
     elif epochs > passes or n > lent:
         more = f"{epochs} epochs of {n} examples were asked for; a single pass lends {lent}, {passes} times."
-    elif phase.train not in (None, task.train) and not task.past:
+    elif splits != (task.train,) and not task.past:
         more = "examples in a split of its own were to be trained on, which a single pass cannot count."
     else:
         return
@@ -211,6 +216,12 @@ def settings_of(phase: Phase, settings: Training) -> Training:
     if phase.settings.get("optimizer", settings.optimizer) != settings.optimizer:
         own |= {"momentum": None, "betas": None, "optimizer_state": "reset"}  # those are the other one's
     return replace(settings, **{**own, **phase.settings})
+
+
+def splits_of(phase: Phase, task: Task) -> tuple[Split, ...]:
+    """What a phase trains on."""
+    given = task.train if phase.train is None else phase.train
+    return (given,) if isinstance(given, Split) else tuple(given)
 
 
 def val_of(phase: Phase, task: Task) -> Split | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import torch
 import torch.nn as nn
 
-from cl_lightning.engine.hooks import call, compute_shared
+from cl_lightning.engine.hooks import Shared, call
 from cl_lightning.engine.optimizer import moments_of
 from cl_lightning.engine.phase_run import CandidateState, PhaseRun
 from cl_lightning.errors import Refusal
@@ -77,9 +78,9 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
             assert val is not None
             for batch in val.batches(run.settings.eval_batch_size, run.task.index):
                 batch = batch.to(learner.device)
-                batch.key = (*run.key, run.step, *batch.key)
+                batch.key, batch.phase = (*run.key, run.step, *batch.key), run.phase.name
                 if "shared" in run.hooks:
-                    compute_shared(learner, run, batch, active)
+                    batch = replace(batch, lazy=Shared(learner, run, batch, active))
                 for i in active:
                     logits = call(learner, run, batch.key, "logits", run.candidates[i], batch)
                     if run.task.head.masks_test:

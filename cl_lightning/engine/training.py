@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from time import perf_counter, process_time
 
@@ -18,7 +19,7 @@ from torch.nn.functional import nll_loss
 from torch.optim import Optimizer
 
 from cl_lightning.data.task import Batch, Block
-from cl_lightning.engine.hooks import call, compute_shared
+from cl_lightning.engine.hooks import Shared, call
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.read_only import read_only
 from cl_lightning.engine.scoring import score_if_due, set_mode
@@ -66,13 +67,14 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
         seen = len(batch)
     for p in run.parameters:
         p.grad = None  # not 0: parameters that this batch does not use are neither stepped nor decayed
-    kinds: dict[int, tuple] = dict.fromkeys(living, ("batch", batch.x.shape))
+    part = (f"part {batch.part}",) if batch.part else ()
+    kinds: dict[int, tuple] = dict.fromkeys(living, ("batch", batch.x.shape, *part))
     if "kind" in run.hooks:
         for i, c in zip(living, candidates):
             kinds[i] += (call(learner, run, batch.key, "kind", c, batch),)
     with run.meter.counting(kinds, run.checks(batch)):
         if "shared" in run.hooks:
-            compute_shared(learner, run, batch, living)
+            batch = replace(batch, lazy=Shared(learner, run, batch, living))
         gradients(learner, run, living, batch)
         if "after_backward" in run.hooks:
             for i, c in zip(living, candidates):

@@ -82,7 +82,8 @@ class Phase:
 
     candidates: list[Candidate]  # their order breaks ties: the first maximum wins
     name: str = "train"
-    train: Split | None = None  # None: the open task's training split; else a half of it, a coreset ...
+    # None: the open task's training split; else a half of it, a coreset ... Several come in turn: batch.part.
+    train: Split | Sequence[Split] | None = None
     val: Split | None = None  # None: the open task's validation split
     loss: Callable[[Candidate, Batch], torch.Tensor] | None = None  # None: learner.loss
     score: Callable[[Candidate, Any], float] | None = None  # None: accuracy on the validation split
@@ -183,8 +184,8 @@ class Learner(pl.LightningModule):
         return batch
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> Any:
-        """What these candidates all use, computed once and without gradient: a frozen trunk, old columns, old
-        logits. It is handed on as ``batch.shared``."""
+        """What these candidates all use, computed without gradient when one of them first reads
+        ``batch.shared``: a frozen trunk, old columns, old logits."""
         return None
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:

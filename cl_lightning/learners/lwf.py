@@ -55,14 +55,14 @@ class LwF(Learner):
         return c
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> list[torch.Tensor]:
-        """What the past heads said before the task, where a loss asks for it."""
-        asked = batch.learning and candidates[0].network.training
-        return self.outputs(self.network, batch)[1] if asked else []
+        """What the past heads said before the task."""
+        return self.outputs(self.network, batch)[1]
 
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
         (logits, past), T = self.outputs(c.network, batch), self.temperature
         loss = F.cross_entropy(self.masked(logits, batch), batch.y)
-        if strength := self.scale * c.hparams.get("strength", self.strength):
+        strength = self.scale * c.hparams.get("strength", self.strength)
+        if strength and past:
             for old, now in zip(batch.shared, past):
                 loss = loss + strength * F.cross_entropy(now / T, (old / T).softmax(1))
         return loss

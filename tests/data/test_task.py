@@ -38,6 +38,36 @@ def test_every_example_comes_once_an_epoch_and_blocks_do_not_matter(
     assert [key for key, *_ in taken] == [(0, "t", 0, step) for step in range(blocks.steps)]
 
 
+@given(
+    sizes=st.lists(st.integers(1, 20), min_size=2, max_size=3),
+    size=st.integers(1, 7),
+    start=st.integers(0, 9),
+    block=st.integers(1, 5),
+)
+@settings(max_examples=50, deadline=None)
+def test_several_splits_come_in_turn_each_in_whole_orders_of_its_own(
+    sizes: list[int], size: int, start: int, block: int
+) -> None:
+    splits = [numbered(n) for n in sizes]
+    blocks = Blocks(splits, (0, "t", 0), size, 2, 1, phase="search")
+    batches = [batch for each in blocks for batch in each.batches]
+    assert [batch.part for batch in batches] == [step % len(sizes) for step in range(len(batches))]
+    assert {(batch.steps, batch.phase) for batch in batches} == {(len(batches), "search")}
+    longest = max(-(-n // size) for n in sizes)
+    assert (blocks.per_epoch, len(batches)) == (len(sizes) * longest, 2 * len(sizes) * longest)
+    for part, n in enumerate(sizes):
+        rows_of_part = [batch.y.tolist() for batch in batches if batch.part == part]
+        turns = -(-n // size)
+        for first in range(0, len(rows_of_part) - turns + 1, turns):
+            assert sorted(y for ys in rows_of_part[first : first + turns] for y in ys) == list(range(n))
+    alone = [b.y.tolist() for each in Blocks(splits[0], (0, "t", 0), size, 2, 1) for b in each.batches]
+    assert [b.y.tolist() for b in batches if b.part == 0][: len(alone)] == alone
+    later = Blocks(splits, (0, "t", 0), size, 2, block, start_step=min(start, len(batches)))
+    assert [b.y.tolist() for each in later for b in each.batches] == [
+        b.y.tolist() for b in batches[min(start, len(batches)) :]
+    ]
+
+
 def test_a_batch_depends_on_key_and_step_and_not_on_what_was_asked_before() -> None:
     blocks = Blocks(numbered(30), (0, "t", 0), 7, 4, 5)
     last = list(blocks.batches(17, 18))[0].y

@@ -63,6 +63,9 @@ class AdoptsTheOutcome(Finetune):
 
 
 class OldSignature(Finetune):
+    def loss(self, c, batch):
+        return super().loss(c, batch) + 0 * batch.shared
+
     def shared(self, batch):  # here
         return None
 

@@ -276,6 +276,29 @@ class OnFrozenTrunk(Finetune):
         return self.network(h) if isinstance(self.network, nn.Linear) else self.network(x)
 
 
+class ReadsOnce(OnFrozenTrunk):
+    """One candidate alone reads what is shared, in its loss and before it draws."""
+
+    def logits(self, c, batch):
+        return c.network(F.dropout(self.trunk(batch.x).detach(), 0.5, c.network.training))
+
+    def loss(self, c, batch):
+        more = batch.shared.mean() if c.hparams.get("reads") else 0.0
+        return super().loss(c, batch) + more
+
+
+def test_what_is_shared_is_computed_when_somebody_reads_it_and_changes_no_draws() -> None:
+    weights, calls, flops = {}, {}, {}
+    for reads in (False, True):
+        learner = finetune(ReadsOnce, grid=[{"lr": 0.02, "reads": reads}, {"lr": 1e-9}])
+        learned = one_task(learner, max_epochs=1)
+        weights[reads], calls[reads] = learned.weights, len(learner.calls)
+        flops[reads] = learned.costs()["flops"]
+    assert calls == {False: 0, True: 6}  # no scoring reads it
+    assert torch.equal(weights[False], weights[True])
+    assert flops[True] - flops[False] == 60 * 2 * (36 * 16 + 16 * 16)  # of the candidate that reads it alone
+
+
 def test_what_is_shared_is_computed_once_and_its_operations_counted_so() -> None:
     learner = finetune(OnFrozenTrunk, grid=[{"lr": 0.01}, {"lr": 0.02}, {"lr": 0.03}])
     learned = one_task(learner, max_epochs=1)
@@ -563,6 +586,7 @@ class NotesDraws(Finetune):
             self.note("shared")
 
     def loss(self, c, batch):
+        assert batch.shared is None
         self.note("loss")
         return super().loss(c, batch)
 

@@ -7,7 +7,7 @@ import torch
 
 from cl_lightning.backbones import MLP
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.data.task import Batch
+from cl_lightning.data.task import Batch, Lazy
 from cl_lightning.learners import Candidate, Finetune, LwF
 from cl_lightning.randomness import seeded
 from tests import toys
@@ -111,7 +111,8 @@ def test_distillation_has_no_gradient_where_the_network_is_the_old_one() -> None
     (c,) = learner.candidates(s.task(1))
     c.network.train()
     batch = Batch(*s.task(1).train.parts, learning=1)
-    batch.shared = [old.detach() for old in learner.shared(batch, [c])]
+    old = [logits.detach() for logits in learner.shared(batch, [c])]
+    batch.lazy = Lazy(lambda: old)
     plain = Candidate(c.network, {"strength": 0.0}, "plain")
     gradients = [torch.autograd.grad(learner.loss(each, batch), c.parameters) for each in (c, plain)]
     assert torch.allclose(*map(by_hand.row, gradients), atol=1e-5)
