@@ -353,12 +353,12 @@ def every_hook_runs_on_meta(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
     )
     learner.to("meta")
     optimizer = learner.configure_optimizers()
-    set_mode(run, training=True)
+    set_mode(learner, run, training=True)
     for block in blocks:
         for batch in block.to(torch.device("meta")).batches:
             train_batch(learner, run, batch, optimizer)
     assert any(p.grad is not None for c in phase.candidates for p in c.network.parameters())
-    set_mode(run, training=False)
+    set_mode(learner, run, training=False)
     with torch.no_grad():
         for batch in s.task(1).val.batches(10):
             batch = batch.to(torch.device("meta"))

@@ -34,6 +34,7 @@ from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.engine.training import train_block
 from cl_lightning.errors import Diverged, Refusal, is_of_memory
 from cl_lightning.learners.base import Candidate, Learner, Outcome, Phase
+from cl_lightning.learners.parts.stored import Point
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.parallel.rounds import Rounds
@@ -150,6 +151,8 @@ class Phases:
                     return end.value
                 phase = replace(phase, auxiliary=phase.auxiliary or place.part == "predictors")
                 check_phase(learner, phase, task, self.settings, replace(place, phase=index))
+                for c in phase.candidates:
+                    c.settings = Point({**vars(settings_of(phase, self.settings)), **c.hparams})
             outcome = self.recall_or_train(learner, phase, task, replace(place, phase=index))
 
     def recall_or_train(self, learner: Learner, phase: Phase, task: Task, place: Place) -> Outcome:

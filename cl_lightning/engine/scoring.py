@@ -67,7 +67,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
     right = {i: torch.zeros((), dtype=torch.int64, device=learner.device) for i in active}
     nan_counts = {i: right[i].clone() for i in active}
     scores = {}
-    set_mode(run, training=False)
+    set_mode(learner, run, training=False)
     with run.meter.counting(dict.fromkeys(active, ("score",))):
         if run.phase.score is not None:
             for i in active:
@@ -91,7 +91,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
                     run.meter.note(i)
             scores = {i: right[i].item() / len(val) for i in active}
             warn_of_nan(run, {i: int(count) for i, count in nan_counts.items()})
-    set_mode(run, training=True)
+    set_mode(learner, run, training=True)
     return [scores[i] for i in active]
 
 
@@ -120,9 +120,9 @@ def warn_of_nan(run: PhaseRun, nan_counts: dict[int, int]) -> None:
             )
 
 
-def set_mode(run: PhaseRun, training: bool) -> None:
+def set_mode(learner: Learner, run: PhaseRun, training: bool) -> None:
     for i in run.active:
-        run.candidates[i].network.train(training)
+        call(learner, run, (*run.key, run.step), "set_mode", run.candidates[i], training)
 
 
 def drop_diverged(run: PhaseRun) -> None:

@@ -38,7 +38,7 @@ def train_block(learner: Learner, run: PhaseRun, block: Block) -> None:
         if not run.before:
             seed_numpy_and_python(seed_of(*run.key))
             run.before = read_only(learner)
-            set_mode(run, training=True)
+            set_mode(learner, run, training=True)
             if run.step == 0:
                 score_if_due(learner, run)
         for batch in block.batches:

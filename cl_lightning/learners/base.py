@@ -6,9 +6,8 @@ import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-import pytorch_lightning as pl
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -16,7 +15,8 @@ import torch.nn.functional as F
 from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.parts.class_rules import check_attribute, check_class
-from cl_lightning.learners.parts.stored import Point, check_storable, mapped
+from cl_lightning.learners.parts.stored import Point
+from cl_lightning.learners.parts.under_lightning import UnderLightning
 from cl_lightning.metrics.costs import numbers_in
 from cl_lightning.protocol import ProtocolError, once
 from cl_lightning.randomness import seeded
@@ -43,6 +43,8 @@ class Candidate:
     network: nn.Module = field(repr=False)  # all that it trains; nothing of another candidate
     hparams: dict[str, Any] = field(default_factory=dict)  # read-only
     name: str = ""  # unique in its phase and the same after a restart; left out: its hyper-parameters
+    # What it trains with, once it is proposed: the trainer's values, the phase's and its hyper-parameters.
+    settings: Mapping[str, Any] = field(default_factory=Point, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.hparams = copy.deepcopy(Point(self.hparams))
@@ -108,19 +110,7 @@ class Outcome:
 Phases = Generator[Phase, Outcome, Any]
 
 
-class InTraining(Protocol):
-    """A phase in training, as a learner knows it: the engine's ``PhaseRun``."""
-
-    candidates: list[Candidate]
-    step: int  # mini-batches trained on
-
-    def train(self, learner: Learner, block: Any) -> None: ...
-    def make_optimizer(self, device: torch.device) -> torch.optim.Optimizer: ...
-    def state(self) -> dict: ...
-    def restore(self, state: dict) -> None: ...
-
-
-class Learner(pl.LightningModule):
+class Learner(UnderLightning):
     """Learns a stream, task after task.
 
     Hooks with ``c`` run for each candidate still training and each mini-batch; the others once for each
@@ -137,7 +127,6 @@ class Learner(pl.LightningModule):
     grid_keys: tuple[str, ...] = ()
     # True: predictions for a task never change once it is learned; checked at the end, and saves time.
     frozen_predictions = False
-    automatic_optimization = False
 
     # What tests/test_contract.py asks of a learner that lies in conf/learner.
     without_strength: Mapping[str, Any] | None = (
@@ -161,9 +150,6 @@ class Learner(pl.LightningModule):
             self.needs = replace(self.needs, task_id_at_test=True)
         self.memory: dict[str, Any] = {}  # what it stores of past tasks: tensors and plain values
         self.notes: ModulePaths | dict[str, Any] = {}  # what ``account`` says of the task
-        self.phase_run: InTraining | None = (
-            None  # what is being trained: the one attribute that is written from outside
-        )
         self.of_base = frozenset(vars(self)) | {"of_base"}  # attributes that every learner has
 
     # ---- what papers are about -----------------------------------------------------------------------------
@@ -193,6 +179,11 @@ class Learner(pl.LightningModule):
 
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(self.masked(self.logits(c, batch), batch), batch.y)
+
+    def set_mode(self, c: Candidate, training: bool) -> None:
+        """Before it trains on, and before it is scored: batch normalisation that stays as it was, frozen
+        parts."""
+        c.network.train(training)
 
     def kind(self, c: Candidate, batch: Batch) -> str | int | None:
         """Which kind of work a mini-batch is, where its operations depend on more than its shape: the first
@@ -261,67 +252,18 @@ class Learner(pl.LightningModule):
         """The logits that the loss may see in this stream's head mode."""
         return self.head.mask(logits, batch.task) if self.head.masks_training else logits
 
-    # ---- Lightning's own hooks: final ----------------------------------------------------------------------
+    # ---- what a class or an attribute may not be -----------------------------------------------------------
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         check_class(cls, Learner)
 
-    @property
-    def phase_run(self) -> InTraining | None:
-        return self._phase_run
-
-    @phase_run.setter
-    def phase_run(self, run: InTraining | None) -> None:
-        """The networks in training become a part of the module, so that Lightning moves and checkpoints
-        them."""
-        self._phase_run = run
-        self.networks_in_training = (
-            nn.ModuleList(c.network for c in run.candidates) if run else nn.ModuleList()
-        )
-
     def __setattr__(self, name: str, value: Any) -> None:
         check_attribute(self, name, value)
         super().__setattr__(name, value)
 
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Learner:
-        """Move the memory to the device or type to which the parameters go. (Private: what torch's own
-        ``to``, ``cpu`` and ``half`` call.)"""
-        self.memory = mapped(fn, self.memory)
-        return super()._apply(fn, recurse)
-
-    def training_step(self, block: Any, block_index: int) -> None:
-        in_training(self).train(self, block)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return in_training(self).make_optimizer(self.device)
-
-    def on_save_checkpoint(self, checkpoint: dict) -> None:
-        if self.phase_run is not None:
-            checkpoint["phase_run"] = self.phase_run.state()
-
-    def on_load_checkpoint(self, checkpoint: dict) -> None:
-        if self.phase_run is not None:
-            self.phase_run.restore(checkpoint["phase_run"])
-
-    def get_extra_state(self) -> dict:
-        check_storable(self.memory, f"{type(self).__name__}'s self.memory")
-        return {"memory": self.memory}
-
-    def set_extra_state(self, state: dict) -> None:
-        self.memory = state["memory"]
-
 
 Predictors = Mapping[str, Learner | Callable[[], Learner]]
-
-
-def in_training(learner: Learner) -> InTraining:
-    if learner.phase_run is None:
-        raise Refusal(
-            f"{type(learner).__name__} is trained by a Trainer of yours. Train it with a run: see the "
-            "README's first command."
-        )
-    return learner.phase_run
 
 
 def name_of(point: dict) -> str:

@@ -18,7 +18,7 @@ from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.metrics.learning_curve import learning_curve_area
-from cl_lightning.protocol import LearnerError
+from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys
 from tests.commands import run
 from tests.dying import killed
@@ -227,6 +227,88 @@ def test_a_candidate_ends_with_its_best_weights_or_its_last(options, steps, left
 def test_settings_of_a_phase_are_checked_as_the_trainers_are(settings: dict, words: str) -> None:
     with pytest.raises(Refusal, match=words):
         trained(WithGenerator(when="before", settings=settings))
+
+
+class TellsSettings(Shrinks):
+    def learn(self, task):
+        first = yield Phase(self.candidates(task), "first", settings={"batch_size": 20, "clip": 9.0})
+        told.append(first.candidate.settings)
+        yield from super().learn(task)
+
+    def loss(self, c, batch):
+        told.append(c.settings)
+        return super().loss(c, batch)
+
+    def adopt(self, c, task):
+        told.append(c.settings)
+        super().adopt(c, task)
+
+
+told: list[dict] = []
+
+
+def test_a_candidate_knows_what_it_trains_with_and_after_a_kill_too(tmp_path: Path) -> None:
+    keys = ("lr", "weight_decay", "batch_size", "clip", "optimizer")
+
+    def learned(folder: Path) -> list[tuple]:
+        told.clear()
+        learner = TellsSettings(grid=[{"weight_decay": 0.5}])
+        settings = toys.training(**{**SIX_STEPS, "lr": 0.02, "patience": 9})
+        toys.learn(learner, toys.stream(tasks=1), settings, folder)
+        return [tuple(each[key] for key in keys) for each in told]
+
+    first, second = (0.02, 0.5, 20, 9.0, "sgd"), (0.02, 0.5, 10, None, "sgd")
+    assert learned(tmp_path / "whole") == [first] * 3 + [first] + [second] * 6 + [second]
+    killed("phase done:2", partial(learned, tmp_path / "cut"))
+    assert learned(tmp_path / "cut") == [first, second]
+    with pytest.raises(ProtocolError):
+        told[0]["lr"] = 1.0
+
+
+class Normalised(nn.Module):
+    def __init__(self, head: Any) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(36), nn.Linear(36, head.num_outputs)
+
+    def forward(self, x, task=None):
+        return self.head(self.norm(x.flatten(1)))
+
+
+class NormAsAfterTheFirstTask(Finetune):
+    def candidates(self, task):
+        found = super().candidates(task)
+        for c in found:
+            c.network.register_buffer("later", torch.tensor(task.index > 0), persistent=False)
+        return found
+
+    def set_mode(self, c, training):
+        super().set_mode(c, training)
+        if c.network.later:
+            c.network.norm.eval()
+
+
+class NormFrozenInCandidates(Finetune):
+    """Written without the hook: the mode is set back when training begins."""
+
+    def candidates(self, task):
+        found = super().candidates(task)
+        for c in found:
+            c.network.norm.train(task.index == 0)
+        return found
+
+
+@pytest.mark.parametrize(("cls", "still"), [(NormAsAfterTheFirstTask, True), (NormFrozenInCandidates, False)])
+def test_batch_norm_stays_as_after_the_first_task_where_set_mode_says_so(cls: type, still: bool) -> None:
+    s, means = toys.stream(tasks=2), []
+    learner = cls(build=Normalised, head=s.head)
+    original = learner.on_task_end
+    learner.on_task_end = lambda task: (
+        means.append(learner.network.norm.running_mean.clone()),
+        original(task),
+    )
+    toys.learn(learner, s, toys.training(patience=100, score_every=2))
+    assert not torch.equal(means[0], torch.zeros(36))
+    assert torch.equal(*means) == still
 
 
 # ---- all are kept ------------------------------------------------------------------------------------------
