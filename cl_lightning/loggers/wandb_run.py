@@ -19,7 +19,7 @@ from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.loggers.csv_file import CSVLogger
 from cl_lightning.loggers.wandb_service import CHOSEN, Account, Identity, Service, ended_if_interrupted
-from cl_lightning.report.compare import paper_of
+from cl_lightning.report.printed import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
 from cl_lightning.runs.identity import as_used
 from cl_lightning.selection.sweep import in_rounds

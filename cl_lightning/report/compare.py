@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.metrics.table import METRICS
+from cl_lightning.report.printed import rows_beside
 from cl_lightning.report.results import results_of
 from cl_lightning.report.tables import module_paths
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
@@ -357,18 +358,8 @@ def other_images(group: Group, paper: Mapping[str, Any]) -> list[str]:
 
 @cache
 def papers() -> list[dict[str, Any]]:
-    """What papers print: the entries of all files in ``published``, one a paper."""
-    import yaml
-
-    files = sorted((Path(__file__).parent / "published").glob("*.yaml"))
-    return [entry for file in files for entry in yaml.safe_load(file.read_text())]
-
-
-@cache
-def paper_of(experiment: str) -> str | None:
-    """The name of the file in ``published`` that has numbers of an experiment; None where none has."""
-    files = sorted((Path(__file__).parent / "published").glob("*.yaml"))
-    return next((file.stem for file in files if f"- experiment: {experiment}\n" in file.read_text()), None)
+    """What papers print of learners in experiments."""
+    return list(rows_beside(COLUMNS))
 
 
 @cache
