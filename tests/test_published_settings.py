@@ -59,6 +59,9 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     # uniform alphas, labels drawn from the model; transfer by weights alone
     "imm": {"_target_": "IMM", "merging": "mode", "alpha": None, "alphas": [], "strength": 0.0, "drop": 0.0,
             "fisher": "sample", "examples": None},
+    # Rebuffi et al. 2017: 2000 exemplars; Lopez-Paz and Ranzato 2017: 1280, with a strength of 1
+    "icarl": {"_target_": "ICaRL", "memories": 2000},
+    "icarl_gem": {"_target_": "ICaRLOfGEM", "memories": 1280, "strength": 1.0},
     "pnn": {"_target_": "PNN"},
     "hat": {"_target_": "HAT", "strength": 0.75, "s_max": 400.0},
     # 5120 memories for 20 tasks; a margin of 0.5

@@ -7,6 +7,7 @@ from cl_lightning.learners.ewc import EWC
 from cl_lightning.learners.finetune import Finetune
 from cl_lightning.learners.gem import GEM
 from cl_lightning.learners.hat import HAT
+from cl_lightning.learners.icarl import ICaRL, ICaRLOfGEM
 from cl_lightning.learners.imm import IMM
 from cl_lightning.learners.independent import Independent
 from cl_lightning.learners.joint import Joint
@@ -33,6 +34,8 @@ __all__ = [
     "Candidate",
     "Finetune",
     "GrowingList",
+    "ICaRL",
+    "ICaRLOfGEM",
     "Independent",
     "Joint",
     "Learner",

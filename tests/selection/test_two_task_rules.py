@@ -27,7 +27,7 @@ def test_the_prescient_maximum_is_over_all_ways_rates_and_points() -> None:
 
 def test_the_realistic_way_is_chosen_by_d1_and_its_time_by_d2() -> None:
     """FAST reaches .99 of .95 = .9405 at point 2 (.48), SLOW .99 of .93 = .9207 at point 3 (.53); by the
-    union SLOW is taken, by D2 FAST, whose .95 is above .93. The other way, with .89 on D1, is not looked at."""
+    union SLOW is taken, by D2 FAST, whose .95 is above .93. The other way, .89 on D1, is not looked at."""
     assert realistic(ALL) == Judged(0.53, 1, 3)
     assert realistic(ALL, rate_by="d2") == Judged(0.48, 0, 2)
 
