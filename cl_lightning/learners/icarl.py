@@ -46,9 +46,9 @@ class ICaRL(Learner):
     def trained_on(self, task: Task) -> Split:
         return Split.union([task.train, *self.exemplars])
 
-    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> Tensor | None:
+    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> Tensor:
         """What the last network says of the images."""
-        return self.network(batch.x, batch.task).sigmoid() if batch.learning else None
+        return self.network(batch.x, batch.task).sigmoid()
 
     def loss(self, c: Candidate, batch: Batch) -> Tensor:
         logits = self.logits(c, batch)
@@ -150,8 +150,6 @@ class ICaRLOfGEM(ICaRL):
 
     def trained_on(self, task: Task) -> Split:
         return task.train
-
-    def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> None: ...
 
     def loss(self, c: Candidate, batch: Batch) -> Tensor:
         loss = Learner.loss(self, c, batch)
