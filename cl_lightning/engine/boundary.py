@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from cl_lightning.data.copies import copies_in
 from cl_lightning.data.task import Task
 from cl_lightning.engine.hooks import checked_return
@@ -15,8 +17,9 @@ from cl_lightning.engine.restartable import check_kept
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.notes import ModulePaths
-from cl_lightning.metrics.costs import held_bytes
-from cl_lightning.protocol import LearnerError, running
+from cl_lightning.metrics.costs import Reads, held_bytes, numbers_in
+from cl_lightning.protocol import LearnerError, copied, running
+from cl_lightning.randomness import seeded
 from cl_lightning.store.records import TaskRecord
 
 
@@ -26,7 +29,23 @@ def card_facts(learner: Learner, task: Task, at_start: dict) -> dict[str, Any]:
     return {
         "lent": [each.index for each in (*task.past, task)],
         "copies": copies_in(learner.state_dict(), task),
+        "memory_at_test": memory_at_test(learner, task),
     }
+
+
+@torch.no_grad()
+def memory_at_test(learner: Learner, task: Task) -> int | None:
+    """Bytes, 4 a number, of what the learner reads of all that it holds to predict an image of the task. None
+    where it cannot yet."""
+    tested = copied(learner).eval()
+    with running(tested, "predicts"):
+        if not tested.predicts(task.index):
+            return None
+    told = task.index if tested.needs.task_id_at_test else None
+    x = task.train.x[:1].to(tested.device, copy=True)
+    with seeded(tested.seed, task.index, "read"), running(tested, "forward"), Reads() as reads:
+        tested(x, told)
+    return 4 * numbers_in(reads.of(tested.parameters(), tested.buffers(), tested.memory))
 
 
 def check_adopted(learner: Learner, before: tuple[int, ...], phases: Phases) -> None:

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from cl_lightning.metrics.flops import Flops, uncounted
 
-# One candidate's costs by kind of work: how often it was done, operations for it alone, operations it shares.
+# One candidate's costs by kind of work: how often it was done, operations for it alone, operations it shares,
+# and those of its own that are a forward pass in training.
 Counts = Mapping[str, Sequence[int]]
 Kind = tuple  # its name, the shape of its mini-batch, and what the learner says of it
 UNCOUNTED = nullcontext()  # made once, since every mini-batch needs one
@@ -20,8 +21,8 @@ class Meter:
     """
 
     def __init__(self, candidates: int) -> None:
-        # Of each candidate, by kind: how often, what is done for it alone, and what it would need of
-        # ``extend`` and ``shared`` if it were alone; a new row from where a check finds other numbers.
+        # Of each candidate, by kind: how often, what is done for it alone, what it would need of ``extend``
+        # and ``shared`` if it were alone, and its loss; a new row from where a check finds other numbers.
         self.rows: list[dict[Kind, list[list[int]]]] = [{} for _ in range(candidates)]
         self.counter: Flops | None = None  # open while something is counted
         self.noted: dict[int, list[int]] = {}  # by candidate, what was
@@ -42,7 +43,7 @@ class Meter:
 
     @contextmanager
     def counted(self, kinds: Mapping[int, Kind], check: bool) -> Iterator[None]:
-        self.noted = {i: [0, 0] for i in kinds}
+        self.noted = {i: [0, 0, 0] for i in kinds}
         with Flops() as self.counter:
             try:
                 yield
@@ -54,10 +55,12 @@ class Meter:
                 rows.append([0, *self.noted[i]])
             rows[-1][0] += 1
 
-    def note(self, i: int) -> None:
-        """What was done since the last note was for one candidate alone."""
+    def note(self, i: int, loss: bool = False) -> None:
+        """What was done since the last note was for one candidate alone: its loss, or anything else."""
         if self.counter is not None:
-            self.noted[i][0] += self.counter.since_last()
+            counted = self.counter.since_last()
+            self.noted[i][0] += counted
+            self.noted[i][2] += counted * loss
 
     def note_common(self, members: Sequence[int], times: int = 1) -> None:
         """What was done since the last note is needed by each of these, so many times over."""
@@ -90,7 +93,7 @@ def alone(counts: Sequence[Counts], kinds: str = "") -> int:
     28
     """
     rows = (row for of_one in counts for kind, row in of_one.items() if kind.startswith(kinds))
-    return sum(times * (own + common) for times, own, common in rows)
+    return sum(times * (own + common) for times, own, common, *_ in rows)
 
 
 def executed(counts: Sequence[Counts]) -> int:
@@ -103,9 +106,19 @@ def executed(counts: Sequence[Counts]) -> int:
     total = 0
     for kind in sorted({kind for of_one in counts for kind in of_one}):
         rows = sorted((of_one[kind] for of_one in counts if kind in of_one), key=lambda row: -row[0])
-        total += sum(times * own for times, own, _ in rows)
+        total += sum(times * own for times, own, *_ in rows)
         most = 0
-        for (times, _, common), behind in zip(rows, [*(row[0] for row in rows[1:]), 0]):
+        for (times, _, common, *_), behind in zip(rows, [*(row[0] for row in rows[1:]), 0]):
             most = max(most, common)
             total += (times - behind) * most
     return total
+
+
+def forward(of_one: Counts) -> int:
+    """Operations of one candidate's forward passes in training, by itself.
+
+    >>> forward({"batch 10": [3, 15, 2, 5], "score": [9, 5, 2, 0]})
+    21
+    """
+    rows = (row for kind, row in of_one.items() if kind.startswith("batch"))
+    return sum(times * (common + loss) for times, _, common, loss in rows)

@@ -18,7 +18,7 @@ import cl_lightning.termination as termination
 from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Blocks, Task
-from cl_lightning.engine.costs import alone, executed
+from cl_lightning.engine.costs import alone, executed, forward
 from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.hooks import checked_return, from_its_start, hooks_of, is_learner
 from cl_lightning.engine.once import Once
@@ -399,6 +399,7 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
     steps = max(group.mini_batches for group in groups)
     foreign = sum(int((each.task != task.index).sum()) for each in splits_of(phase, task) if phase.train)
     costs = costs_of(groups)
+    costs.published_flops = published_flops(groups, candidates[winner])
     return PhaseRecord(place, phase.name, candidates, winner, steps, costs, foreign, phase.auxiliary)
 
 
@@ -412,6 +413,16 @@ def costs_of(groups: Sequence[GroupRecord]) -> Costs:
     costs.flops, costs.flops_executed = alone(counts), executed(counts)
     costs.step_flops = alone(counts) - alone(counts, "score")
     return costs
+
+
+def published_flops(groups: Sequence[GroupRecord], chosen: CandidateRecord) -> int:
+    """Operations as Veniat et al. 2021 seem to count them: of all candidates with the hyper-parameters of the
+    chosen one, up to the best weights of each, 3 multiplications with an addition for each of a forward pass.
+    A candidate without any, since it trains nothing, is of every point: the first one's counts."""
+    every = [(c, of_one) for group in groups for c, of_one in zip(group.candidates, group.counts)]
+    point = chosen.hparams or next((c.hparams for c, _ in every if c.hparams), {})
+    trained = [(c, forward(of_one)) for c, of_one in every if c.steps and c.hparams == point]
+    return sum(3 * passes // 2 * c.steps_to_best // c.steps for c, passes in trained)
 
 
 def winner_of(candidates: Sequence[CandidateRecord]) -> int:

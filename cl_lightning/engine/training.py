@@ -108,6 +108,7 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
     losses = {}
     for i in living:
         loss = call(learner, run, batch.key, "loss", run.candidates[i], batch)
+        run.meter.note(i, loss=True)
         if loss.requires_grad:
             try:
                 loss.backward()

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 import torch.nn as nn
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,  # private by its name, but where torch documents it
+)
 
 from cl_lightning.metrics.flops import Flops
 
@@ -30,6 +33,35 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from tensors_in(part)
+
+
+class Reads(TorchDispatchMode):
+    """Notes what memory is read while it is open.
+
+    >>> one, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    >>> with Reads() as reads:
+    ...     _ = one(torch.zeros(1, 3))
+    >>> numbers_in(reads.of(one.parameters(), other.parameters()))
+    8
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.storages.update(map(storage_key, tensors_in((args, kwargs))))
+        return func(*args, **(kwargs or {}))
+
+    def of(self, *values: Any) -> list[torch.Tensor]:
+        """Tensors among nested plain values that were read."""
+        return [tensor for tensor in tensors_in(values) if storage_key(tensor) in self.storages]
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata  # private: data_ptr is 0 on meta, and does not tell them apart
 
 
 def held_bytes(learner: nn.Module, moments: Any = ()) -> dict[str, int]:
@@ -58,8 +90,7 @@ def size_of(value: Any, storages: dict[int, int]) -> int:
     42
     """
     if isinstance(value, torch.Tensor):
-        storage = value.untyped_storage()
-        key = storage._cdata  # private: tells storages apart on every device; data_ptr is 0 on meta
+        storage, key = value.untyped_storage(), storage_key(value)
         new = key not in storages
         storages[key] = storage.nbytes()
         return storage.nbytes() if new else 0
@@ -83,6 +114,7 @@ class Costs:
     """``flops``: as if every candidate had been trained alone; ``flops_executed``: what candidates share
     counts once; seconds by part.
 
+    ``published_flops`` is what the paper seems to count, see ``published_flops`` in engine/phases.py.
     ``examples`` is how many lent examples went into mini-batches, ``replayed`` how many the learner added to
     them. Mini-batches alone, without scoring and hooks, took ``step_flops`` for ``candidate_examples``: lent
     examples, once a candidate. Seconds are those of a clock, but for ``cpu``: those of the processor in
@@ -91,6 +123,7 @@ class Costs:
 
     flops: int = 0
     flops_executed: int = 0
+    published_flops: int = 0
     examples: int = 0
     replayed: int = 0
     step_flops: int = 0

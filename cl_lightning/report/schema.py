@@ -220,12 +220,27 @@ class TaskCosts(TypedDict):
             "results of learners with a memory."
         ),
     ]
+    memory_at_test: Annotated[
+        int | None,
+        Field(
+            description="Bytes, 4 for each number, of what the learner reads of all that it holds to predict "
+            "an image of this task; null where it cannot yet, and in older results."
+        ),
+    ]
     checkpoint: Annotated[Number, Field(description="Bytes of the checkpoint file after the task.")]
     flops: Annotated[
         Number, Field(description="Floating-point operations as if every candidate had been trained alone.")
     ]
     flops_executed: Annotated[
         Number, Field(description="The same as it ran: what candidates share counts once.")
+    ]
+    published_flops: Annotated[
+        Number,
+        Field(
+            description="As Veniat et al. 2021 seem to count: of the chosen hyper-parameters alone, up to "
+            "the best weights of each candidate, 3 times the multiplications of forward passes, each with "
+            "its addition as one operation. Divide by 1e12 for the paper's unit; 0 in older results."
+        ),
     ]
     examples: Annotated[
         Number,

@@ -174,6 +174,7 @@ class TaskRecord:
     published_memory: int | None
     checkpoint: int  # bytes of the file beside this record
     notes: dict[str, Any] = field(default_factory=dict)  # what the learner says that it did
+    memory_at_test: int | None = None  # bytes of what a prediction reads; None: it cannot predict the task
     frozen: list[str] | None = None  # its parameters that get no gradient; None: an older record
 
 

@@ -11,7 +11,11 @@ import torch
 
 from cl_lightning.backbones import MLP, AlexNet, ResNet
 from cl_lightning.data.task import Head, Split, Task
+from cl_lightning.engine.boundary import memory_at_test
 from cl_lightning.learners import ER, EWC, HAT, MNTDP, PNN, Finetune, Independent, Learner, NewHead, NewLeg
+from cl_lightning.metrics.costs import numbers_in
+from tests import toys
+from tests.learners import by_hand
 
 Build = Any
 RESNET: Build = partial(ResNet, input_shape=(3, 32, 32), width=64)
@@ -52,7 +56,7 @@ def megabytes(learner: Learner, tasks: int) -> float:
     return round(learner.published_memory(tasks) / 1e6, 3)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fisher information and the gates of HAT in their shapes alone."""
     monkeypatch.setattr(
@@ -80,6 +84,7 @@ CONVOLUTIONAL: list[tuple[Any, Build, dict, tuple]] = [
 ]
 
 
+@pytest.mark.usefixtures("nothing_is_computed")
 @pytest.mark.parametrize(("cls", "build", "options", "printed"), CONVOLUTIONAL)
 def test_memory_on_four_kinds_of_streams_is_published(
     cls: Any, build: Build, options: dict, printed: tuple
@@ -89,6 +94,7 @@ def test_memory_on_four_kinds_of_streams_is_published(
             assert megabytes(learned(cls, build, tasks, classes, **options), tasks) == value
 
 
+@pytest.mark.usefixtures("nothing_is_computed")
 @pytest.mark.parametrize(
     ("cls", "options", "printed"),
     [
@@ -106,6 +112,7 @@ def test_memory_on_permuted_mnist_is_published(cls: Any, options: dict, printed:
     assert megabytes(learned(cls, PERCEPTRON, 10, 10, **options), 10) == printed
 
 
+@pytest.mark.usefixtures("nothing_is_computed")
 def test_memory_of_a_perceptron_four_times_as_wide_is_published() -> None:
     wide = partial(PERCEPTRON, sizes=(4000, 4000))
     assert megabytes(learned(HAT, wide, 10, 10), 10) == 78.496
@@ -116,3 +123,34 @@ def test_a_learner_without_a_formula_counts_what_it_stores() -> None:
     before = learner.published_memory(1)
     learner.memory = {"x": torch.zeros(5, 3, dtype=torch.bfloat16), "of": [{"y": torch.zeros(7)}], "n": 3}
     assert learner.published_memory(1) - before == 4 * (15 + 7)
+
+
+N, FIRST = (
+    36 * 16 + 16 + 16 * 16 + 16 + 16 * 2 + 2,
+    36 * 16 + 16,
+)  # a network for one task, and its first layer
+TABLE_10: list[tuple[Any, dict, dict, int]] = [
+    (Finetune, {"heads": "per_task"}, {}, N),
+    (Independent, {"heads": "per_task"}, {}, N),
+    (NewHead, {}, {}, N),
+    (NewLeg, {}, {}, N),
+    (EWC, {"heads": "per_task"}, {"free_heads": True}, N),
+    (ER, {"heads": "per_task"}, {"size": 20}, N),
+    (MNTDP, {}, {"allow_head_reuse": False}, N),
+    (HAT, {}, {}, N + 32),  # gates
+    (PNN, {}, {}, 3 * N + 3 * (N - FIRST)),  # not in the paper's table: it reads all older columns
+]
+
+
+@pytest.mark.parametrize(("cls", "network", "options", "numbers"), TABLE_10)
+def test_what_a_prediction_reads_is_published(cls: Any, network: dict, options: dict, numbers: int) -> None:
+    s = by_hand.pairs()
+    learner = cls(build=toys.builder(s, **network), head=s.head, **options)
+    learner = toys.learn(learner, s, toys.training(max_epochs=1)).learner
+    assert memory_at_test(learner, s.task(2)) == 4 * numbers
+    assert numbers_in(learner.state_dict(), learner.memory) > numbers or cls is PNN
+
+
+def test_of_a_task_that_it_cannot_predict_nothing_is_read() -> None:
+    s = by_hand.pairs()
+    assert memory_at_test(NewHead(build=toys.builder(s), head=s.head), s.task(2)) is None

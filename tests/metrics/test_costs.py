@@ -6,16 +6,20 @@ import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from time import sleep
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn as nn
 
 from cl_lightning.engine.costs import alone, executed
-from cl_lightning.learners import Finetune
+from cl_lightning.engine.phases import published_flops
+from cl_lightning.learners import MNTDP, Finetune
 from cl_lightning.metrics.costs import Costs, held_bytes
 from cl_lightning.metrics.flops import Flops, once_a_shape
 from cl_lightning.protocol import LearnerError
+from cl_lightning.store.records import CandidateRecord
 from tests import toys
 from tests.toys import builder, learn, training
 
@@ -131,6 +135,28 @@ def test_candidates_that_left_cost_nothing_more() -> None:
     scorings = [sum(step in (0, 1, 2, 3, 4, 5, 10) or step % 6 == 0 for step in range(n + 1)) for n in steps]
     expected = sum(10 * n * training_pass + 40 * k * forward for n, k in zip(steps, scorings))
     assert learned.costs()["flops"] == expected
+
+
+def test_published_operations_are_three_passes_of_the_chosen_point_up_to_the_best_of_each_path() -> None:
+    s = toys.stream(tasks=2)
+    learner = MNTDP(build=builder(s), head=s.head, grid=[{"lr": 1e-9}, {"lr": 0.02}], seed=0)
+    learned = learn(learner, s, training(patience=1000, max_epochs=20))
+    for task, paths in ((0, 1), (1, 3)):
+        assert learned.phase(task).chosen.hparams == {"lr": 0.02}
+        of_point = [row for name, row in learned.standing(task).items() if name.endswith("lr=0.02")]
+        images = 10 * sum(row["steps_to_best"] for row in of_point)
+        assert len(of_point) == paths
+        assert 0 < images < 10 * sum(row["steps"] for row in of_point)
+        assert learned.costs(task)["published_flops"] == 3 * (36 * 16 + 16 * 16 + 16 * 4) * images
+
+
+def test_a_winner_that_trains_nothing_was_compared_at_the_first_point() -> None:
+    reused = CandidateRecord("all", {}, 0.9, None, steps=0, steps_to_best=0)
+    others = [CandidateRecord(str(lr), {"lr": lr}, 0.5, None, steps=8, steps_to_best=2) for lr in (0.1, 0.2)]
+    counts = [{"score": [1, 7, 7, 0]}, {"batch": [8, 100, 6, 34]}, {"batch": [8, 100, 6, 54]}]
+    group: Any = SimpleNamespace(candidates=[reused, *others], counts=counts)
+    assert published_flops([group], reused) == 3 * (6 + 34) * 2 // 2
+    assert published_flops([group], others[1]) == 3 * (6 + 54) * 2 // 2
 
 
 class Looking(Finetune):
