@@ -65,8 +65,8 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     "pnn": {"_target_": "PNN"},
     "hat": {"_target_": "HAT", "strength": 0.75, "s_max": 400.0},
     # 5120 memories for 20 tasks; a margin of 0.5
-    "gem": {"_target_": "GEM", "memories": 256, "total": None, "margin": 0.5, "heads": "project",
-            "memory_precision": 32},
+    "gem": {"_target_": "GEM", "memories": 256, "total": None, "tasks_known": True, "ring": None,
+            "margin": 0.5, "heads": "project", "memory_precision": 32},
     "agem": {"_target_": "AGEM", "memories": 256, "heads": "project", "reference_batch": 256},
     "er": {"_target_": "ER", "policy": "reservoir", "size": 1000, "per_class": False},
     "new_head": {"_target_": "NewHead", "trunk": "freeze"},

@@ -13,7 +13,7 @@ from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.gradients import Heads, gradient, gradient_of, set_gradient
-from cl_lightning.learners.parts.memory import last_of_each_task
+from cl_lightning.learners.parts.memory import equal_shares, last_of_each_task, ring_of_batches
 from cl_lightning.learners.parts.quadratic import dual
 
 PRECISIONS = {"32": torch.float32, "bf16": torch.bfloat16}
@@ -29,9 +29,11 @@ class GEM(Learner):
     authors' program.
 
     Momentum and weight decay act after the projection and are not bound by it. Memories are the last examples
-    of a task in the stream's order: ``memories`` a task or, if given, ``total`` over all. The authors'
-    program writes each mini-batch into a ring and, where the ring ends, keeps only what fits: with
-    mini-batches of 10, 4 of its 256 memories are older examples than the last 256.
+    of a task in the stream's order: ``memories`` a task or, if given, ``total`` over all. Where the number of
+    tasks is not known (``tasks_known=False``), ``total`` is shared equally by the tasks so far, and memories
+    shrink as tasks come (section 3 of the paper). The authors' program writes each mini-batch into a ring
+    and, where the ring ends, keeps only what fits: with mini-batches of 10, 4 of its 256 memories are older
+    examples than the last 256. ``ring`` is the size of such mini-batches.
 
     The equations are over all weights: z moves heads of past tasks, which the mini-batch does not use.
     ``heads: still`` leaves out what z gives to parameters without a gradient, as Avalanche does; the rest of
@@ -46,6 +48,8 @@ class GEM(Learner):
         *,
         memories: Count = 256,
         total: Count | None = None,
+        tasks_known: bool = True,
+        ring: Count | None = None,
         margin: NotNegative = 0.5,
         memory_precision: Literal[32, "32", "bf16"] = 32,
         heads: Heads = "project",
@@ -53,7 +57,12 @@ class GEM(Learner):
     ) -> None:
         super().__init__(**base)
         self.memories, self.total, self.margin = memories, total, margin
-        self.old_heads = heads
+        self.old_heads, self.tasks_known, self.ring = heads, tasks_known, ring
+        if not tasks_known and (total is None or ring is not None):
+            raise Refusal(
+                "learner.tasks_known=false shares learner.total among the tasks so far, and has no ring. Set "
+                "learner.total to the number of memories in all, and learner.ring=null."
+            )
         self.precision = PRECISIONS[str(memory_precision)]
         self.rows = torch.empty(0)  # gradients of the current step; not stored
 
@@ -87,11 +96,16 @@ class GEM(Learner):
         return self.rows[:-1]
 
     def on_task_end(self, task: Task) -> None:
-        size = self.memories if self.total is None else self.total // task.of
+        self.rows = torch.empty(0)
+        tasks = task.of if self.tasks_known else task.index + 1
+        size = self.memories if self.total is None else self.total // tasks
         if size < 1:
             raise Refusal(
                 f"learner.memories={self.memories} and learner.total={self.total} leave no memory for each "
-                f"of {task.of} tasks. Raise them."
+                f"of {tasks} tasks. Raise them."
             )
-        last_of_each_task(self.memory, task, size, self.precision)
-        self.rows = torch.empty(0)
+        if self.tasks_known:
+            rows = ring_of_batches(len(task.train), size, self.ring) if self.ring else None
+            last_of_each_task(self.memory, task, size, self.precision, rows)
+        else:
+            equal_shares(self.memory, task, size * tasks, self.precision)

@@ -18,6 +18,7 @@ from cl_lightning.data.task import Batch, Head, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import AGEM, GEM, Candidate, Finetune, Learner
 from cl_lightning.learners.parts.gradients import gradient, set_gradient, trained
+from cl_lightning.learners.parts.memory import ring_of_batches
 from cl_lightning.learners.parts.quadratic import dual
 from cl_lightning.metrics.costs import held_bytes
 from cl_lightning.randomness import rng, seeded
@@ -255,6 +256,31 @@ def test_a_task_with_fewer_examples_than_memories_leaves_the_rest_unused() -> No
     assert learner.memory["counts"] == [60]
     _, z, _ = edited(learner, batch_of(1))
     assert z.isfinite().all()
+
+
+def test_where_the_number_of_tasks_is_not_known_memories_shrink_as_tasks_come() -> None:
+    """12 in all: the last 12 of the first task, then 6 of each of two, then 4 of each of three."""
+    s = toys.stream(tasks=3)
+    for tasks in (1, 2, 3):
+        learner = learned(GEM, tasks=tasks, total=12, tasks_known=False)
+        assert learner.memory["counts"] == [12 // tasks] * tasks
+        for t in range(tasks):
+            train = s.task(t).train
+            assert learner.memory["x"][t].equal(train.x[-12 // tasks :])
+            assert learner.memory["y"][t].equal(train.y[-12 // tasks :])
+    with pytest.raises(Refusal, match=r"Set learner\.total"):
+        learned(GEM, tasks_known=False)
+
+
+def test_the_authors_ring_keeps_what_fits_by_hand() -> None:
+    """256 slots, mini-batches of 10, 1000 examples: of each 260 the last 4 are dropped. So the slots end with
+    780 to 999 and, behind these 220, the 36 that lay there: 740 to 775."""
+    learner = learned(GEM, tasks=1, memories=16, ring=10)  # 60 examples: 16 of each 20, thrice
+    train = toys.stream(tasks=1).task(0).train
+    assert learner.memory["x"][0].equal(train.x[40:56])
+    rows = ring_of_batches(1000, 256, 10)
+    assert rows == [*range(780, 1000), *range(740, 776)]
+    assert len([row for row in rows if row < 1000 - 256]) == 4
 
 
 def test_a_total_is_shared_out_among_the_tasks() -> None:

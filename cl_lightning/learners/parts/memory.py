@@ -3,6 +3,7 @@ not grow unseen."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,10 +14,14 @@ from cl_lightning.errors import Refusal
 
 
 def last_of_each_task(
-    memory: dict[str, Any], task: Task, size: int, dtype: torch.dtype = torch.float32
+    memory: dict[str, Any],
+    task: Task,
+    size: int,
+    dtype: torch.dtype = torch.float32,
+    rows: Sequence[int] | None = None,
 ) -> None:
-    """The last ``size`` examples of every task: x (tasks, size, ...), y (tasks, size), and how many there are
-    of each."""
+    """The last ``size`` examples of every task, or ``rows`` of it: x (tasks, size, ...), y (tasks, size), and
+    how many there are of each."""
     if not memory:
         memory["x"] = task.train.x.new_zeros(task.of, size, *task.train.x.shape[1:], dtype=dtype)
         memory["y"] = task.train.y.new_zeros(task.of, size)
@@ -26,10 +31,43 @@ def last_of_each_task(
             f"The memory was made for {memory['y'].shape[1]} examples a task, not {size}. A branch keeps "
             "the sizes of its run."
         )
-    count = min(size, len(task.train))
-    memory["x"][task.index, :count] = task.train.x[len(task.train) - count :].to(dtype)
-    memory["y"][task.index, :count] = task.train.y[len(task.train) - count :]
-    memory["counts"] = [*memory["counts"], count]
+    kept = torch.tensor(range(max(len(task.train) - size, 0), len(task.train)) if rows is None else rows)
+    x, y, _ = task.train.gather(kept)
+    memory["x"][task.index, : len(kept)] = x.to(dtype)
+    memory["y"][task.index, : len(kept)] = y
+    memory["counts"] = [*memory["counts"], len(kept)]
+
+
+def equal_shares(memory: dict[str, Any], task: Task, total: int, dtype: torch.dtype = torch.float32) -> None:
+    """The last examples of every task so far, ``total`` in all: past tasks give up their oldest ones to the
+    next. As ``last_of_each_task``, but for as many tasks as there were."""
+    size, counts = total // (task.index + 1), memory.get("counts", [])
+    old = [
+        (memory["x"][k, max(n - size, 0) : n], memory["y"][k, max(n - size, 0) : n])
+        for k, n in enumerate(counts)
+    ]
+    new = [*old, (task.train.x[-size:].to(dtype), task.train.y[-size:])]
+    memory["x"] = task.train.x.new_zeros(len(new), size, *task.train.x.shape[1:], dtype=dtype)
+    memory["y"] = task.train.y.new_zeros(len(new), size)
+    memory["counts"] = [len(y) for _, y in new]
+    for k, (x, y) in enumerate(new):
+        memory["x"][k, : len(y)], memory["y"][k, : len(y)] = x, y
+
+
+def ring_of_batches(n: int, size: int, batch_size: int) -> list[int]:
+    """The example in each slot of a ring that takes of a mini-batch only what fits before its end.
+
+    >>> ring_of_batches(10, size=4, batch_size=3)  # 0 1 2 | 3 (4 5) | 6 7 8 | 9
+    [6, 7, 8, 9]
+    >>> ring_of_batches(7, size=5, batch_size=3)  # 0 1 2 | 3 4 (5) | 6
+    [6, 1, 2, 3, 4]
+    """
+    rows, place = [-1] * min(n, size), 0
+    for first in range(0, n, batch_size):
+        taken = range(first, min(first + batch_size, n, first + size - place))
+        rows[place : place + len(taken)] = taken
+        place = (place + len(taken)) % size
+    return rows
 
 
 def reservoir(memory: dict[str, Any], task: Task, size: int, generator: torch.Generator) -> None:
