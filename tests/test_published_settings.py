@@ -69,6 +69,13 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
             "margin": 0.5, "heads": "project", "memory_precision": 32},
     "agem": {"_target_": "AGEM", "memories": 256, "heads": "project", "reference_batch": 256},
     "er": {"_target_": "ER", "policy": "reservoir", "size": 1000, "per_class": False},
+    # 40 examples of each of five tasks of two digits
+    "vcl": {"_target_": "VCL", "prior": "last", "start": "likelihood", "draws": 100},
+    "vcl_coreset": {"_target_": "VCLCoreset", "prior": "last", "start": "likelihood", "draws": 100,
+                    "size": 40, "choice": "k_center", "coreset_epochs": None},
+    "coreset_only": {"_target_": "VCLCoreset", "prior": "standard", "start": "likelihood", "draws": 100,
+                     "size": 40, "choice": "k_center", "coreset_epochs": None},
+    "mc_dropout": {"_target_": "MCDropout", "draws": 100},
     "new_head": {"_target_": "NewHead", "trunk": "freeze"},
     "new_leg": {"_target_": "NewLeg", "trunk": "freeze"},
     # one past task, found by 5 neighbours among at most 1000 images; a whole path may be used again

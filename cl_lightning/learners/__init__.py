@@ -12,6 +12,7 @@ from cl_lightning.learners.imm import IMM
 from cl_lightning.learners.independent import Independent
 from cl_lightning.learners.joint import Joint
 from cl_lightning.learners.lwf import LwF
+from cl_lightning.learners.mc_dropout import MCDropout
 from cl_lightning.learners.mntdp import MNTDP
 from cl_lightning.learners.multimodal import Multimodal
 from cl_lightning.learners.new_head import NewHead
@@ -20,6 +21,8 @@ from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.learners.pnn import PNN
 from cl_lightning.learners.si import SI
+from cl_lightning.learners.vcl import VCL
+from cl_lightning.learners.vcl_coreset import VCLCoreset
 
 __all__ = [
     "AGEM",
@@ -31,6 +34,7 @@ __all__ = [
     "MNTDP",
     "PNN",
     "SI",
+    "VCL",
     "Candidate",
     "Finetune",
     "GrowingList",
@@ -40,6 +44,7 @@ __all__ = [
     "Joint",
     "Learner",
     "LwF",
+    "MCDropout",
     "ModulePaths",
     "Multimodal",
     "Needs",
@@ -48,5 +53,6 @@ __all__ = [
     "Outcome",
     "Phase",
     "Phases",
+    "VCLCoreset",
     "name_of",
 ]  # fmt: skip
