@@ -32,7 +32,8 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import InUse, Refusal
 from cl_lightning.learners.mntdp import MNTDP
-from cl_lightning.runs import part, resume
+from cl_lightning.parallel.rounds import Rounds
+from cl_lightning.runs import resume
 from cl_lightning.runs import run as experiment
 from cl_lightning.runs.resume import missing_in
 from cl_lightning.selection import sweep
@@ -84,8 +85,6 @@ def test_jobs_of_rounds_end_with_the_results_of_one_process(case: str, tmp_path:
     assert main(found["command"]) == 0  # it shows the run, and makes no other
     assert results_in(tmp_path / "jobs") == found
     assert not list(tmp_path.rglob("work"))
-    (said,) = (tmp_path / "jobs").rglob("config.yaml")
-    assert "share: null" in said.read_text(), "a share is a job's, and not the run's"
 
 
 LAST_IS_BEST = (
@@ -193,19 +192,23 @@ def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(t
         assert but_what_may_differ(results_in(tmp_path / name)) == whole
 
 
-@pytest.mark.parametrize("share", ["next", "work/task0-0/0"])
-def test_a_share_that_no_sweep_asked_for_is_refused(share: str, tmp_path: Path, capsys) -> None:
-    assert main([*TWO_TASKS, f"share={share}", f"outputs={tmp_path}"]) == 2
-    assert "for jobs of hydra/sweeper=cl_task_level alone" in capsys.readouterr().err
+def test_a_share_that_no_sweep_asked_for_is_refused(tmp_path: Path, capsys) -> None:
+    assert main([ROUNDS, *TWO_TASKS, "hydra.sweeper.share=work/task0-0/0", f"outputs={tmp_path}"]) == 2
+    assert "is what the sweep tells its jobs" in capsys.readouterr().err
     assert not list(tmp_path.rglob("run.json"))
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch) -> Callable[[str], float | None]:
+def job(tmp_path: Path, monkeypatch) -> Callable[[str | None], float | None]:
     """Makes a job of a round in this process, as its launcher would."""
-    monkeypatch.setattr(part, "in_rounds", lambda: True)
-    options = [*TWO_TASKS, f"outputs={tmp_path}"]
-    return lambda share: experiment.run(configure(*options, f"share={share}"))
+    cfg = configure(*TWO_TASKS, f"outputs={tmp_path}")
+
+    def made(share: str | None) -> float | None:
+        with monkeypatch.context() as patch:
+            patch.setattr(experiment, "own_rounds", lambda: Rounds(share))
+            return experiment.run(cfg)
+
+    return made
 
 
 def shared_out(outputs: Path) -> list[str]:
@@ -216,7 +219,7 @@ def shared_out(outputs: Path) -> list[str]:
 
 def test_a_share_belongs_to_one_job_at_a_time(tmp_path: Path, job, monkeypatch) -> None:
     """Jobs of Slurm may outlive their sweep, and the same command starts others."""
-    job("next")
+    job(None)
     first, second = shared_out(tmp_path)
     fork = multiprocessing.get_context("fork")
     trains, may_end = fork.Event(), fork.Event()
@@ -243,7 +246,7 @@ def test_a_share_belongs_to_one_job_at_a_time(tmp_path: Path, job, monkeypatch) 
 def test_a_job_waits_until_a_slow_disk_shows_what_other_machines_wrote(
     tmp_path: Path, job, monkeypatch
 ) -> None:
-    job("next")
+    job(None)
     for share in shared_out(tmp_path):
         job(share)
     first, second = shared_out(tmp_path)  # of the second task
@@ -264,7 +267,7 @@ def test_a_job_waits_until_a_slow_disk_shows_what_other_machines_wrote(
 
 
 def test_a_job_that_goes_on_does_not_undo_a_task_that_shows_late(tmp_path: Path, job, monkeypatch) -> None:
-    job("next")
+    job(None)
     for share in shared_out(tmp_path):
         job(share)
     read, slept = Store._content, []
@@ -275,7 +278,7 @@ def test_a_job_that_goes_on_does_not_undo_a_task_that_shows_late(tmp_path: Path,
     monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
     monkeypatch.setattr(Phases, "train_group", lambda *_: pytest.fail("a share is trained"))
     before = shared_out(tmp_path)
-    job("next")
+    job(None)
     assert (slept, shared_out(tmp_path)) == ([1], before)
 
 
@@ -302,7 +305,7 @@ def test_only_jobs_that_may_be_on_other_machines_are_waited_for() -> None:
 
 
 def test_a_job_of_an_earlier_phase_trains_nothing(tmp_path: Path, job, monkeypatch) -> None:
-    job("next")
+    job(None)
     early = shared_out(tmp_path)
     for share in early:
         job(share)

@@ -112,7 +112,7 @@ def test_workers_of_a_sweep_that_was_killed_end_and_leave_their_devices(tmp_path
         time.sleep(60)
 
     def sweep() -> None:
-        fork.Process(target=slots.OnOneDevice(job, ["0"]), args=(0,)).start()
+        fork.Process(target=slots.OfOneSweep(slots.OnOneDevice(job, ["0"])), args=(0,)).start()
         time.sleep(60)
 
     killed = fork.Process(target=sweep)

@@ -259,16 +259,16 @@ SIGNALLED = [
     pytest.param(name, how, marks=[] if (name, how) in TRIED else pytest.mark.all)
     for name in LAUNCHERS
     for how in ("ctrl_c", "sigterm")
-]
+] + [pytest.param("joblib", "killed", marks=pytest.mark.all)]  # its workers end by themselves
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("launcher", "how"), SIGNALLED, indirect=["launcher"])
-def test_ctrl_c_and_sigterm_end_all_jobs(how: str, launcher: tuple[str, ...], tmp_path: Path) -> None:
-    number, code = {"ctrl_c": (signal.SIGINT, 130), "sigterm": (signal.SIGTERM, 143)}[how]
+def test_whoever_ends_a_sweep_ends_all_its_jobs(how: str, launcher: tuple[str, ...], tmp_path: Path) -> None:
+    number = {"ctrl_c": signal.SIGINT, "sigterm": signal.SIGTERM, "killed": signal.SIGKILL}[how]
     with two_long_runs(tmp_path, launcher) as process:
         process.send_signal(number)
-        assert process.wait(60) == code
+        assert process.wait(60) == (-number if how == "killed" else 128 + number)
         for folder in tmp_path.glob("*/*/*/"):
             FileLock(folder / "lock").acquire(timeout=60).lock.release()  # nobody holds the run any more
     assert not list(tmp_path.glob("*/*/*/results.json"))

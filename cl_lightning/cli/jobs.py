@@ -58,8 +58,8 @@ def own_command() -> list[str]:
         return sys.argv[1:]
     hydra = HydraConfig.get()
     folders = [f"--config-dir={folder}" for folder in config_dirs(hydra)]
-    own = [override for override in hydra.overrides.task if not override.startswith("share=")]
-    return [*folders, *kept_of(hydra), "hydra.mode=RUN", *own]  # the mode: a file may say that it is a sweep
+    single = "hydra.mode=RUN"  # a file may say that it is a sweep
+    return [*folders, *kept_of(hydra), single, *hydra.overrides.task]
 
 
 def kept_of(hydra: Any) -> list[str]:

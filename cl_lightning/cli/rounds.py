@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.sweeps import held, show_runs, tell_unsent, write_sweep
 from cl_lightning.errors import Refusal
-from cl_lightning.selection.sweep import lateness
+from cl_lightning.selection.sweep import as_override, lateness
 
 
 @dataclass
@@ -19,7 +20,8 @@ class InRounds:
     """A run that is made by several jobs, round after round."""
 
     overrides: list[str]
-    shares: list[str] = field(default_factory=lambda: ["next"])  # of the next round
+    # What the next round's jobs are told: the shares that they train, or None, to go on until there are some.
+    shares: list[str | None] = field(default_factory=lambda: [None])
     job: Job | None = None  # that ended it
 
     def after(self, jobs: list[Job], late_by: float) -> None:
@@ -40,7 +42,7 @@ class InRounds:
         else:
             self.end(next((job for job in jobs if job.value is not None), jobs[-1]), None)
 
-    def next_in(self, folder: Path) -> list[str] | None:
+    def next_in(self, folder: Path) -> list[str | None] | None:
         """What the next round's jobs have to do, none where the run is finished; None where it does not show
         that a job went on."""
         from cl_lightning.report.results import finished_results
@@ -48,8 +50,8 @@ class InRounds:
 
         if finished_results(folder) is not None:
             return []
-        shares = missing_in(folder) or ["next"]
-        return None if shares == self.shares == ["next"] else shares
+        missing: Sequence[str | None] = missing_in(folder) or [None]
+        return None if [*missing] == self.shares == [None] else [*missing]
 
     def end(self, job: Job, failure: str | None) -> None:
         self.job = Job(job.number, self.overrides, job.failure or failure, job.value, job.folder)
@@ -64,7 +66,7 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
     runs = [InRounds(list(combination)) for combination in sweeper.split_arguments(parsed, None)[0]]
     configs = [loader.load_sweep_config(sweeper.config, run.overrides) for run in runs]
     for cfg in configs:
-        check(cfg)
+        check(sweeper, cfg)
     afresh = any(cfg.resume is False for cfg in configs)
     sweeper.validate_batch_is_legal([run.overrides for run in runs])
     late_by = lateness(sweeper.config.hydra.launcher._target_)
@@ -73,7 +75,7 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
         while going := [run for run in runs if run.shares]:
             again = ["resume=true"] * (afresh and number > 0)  # only the first round begins afresh
             batch = [
-                [*run.overrides, "hydra.mode=MULTIRUN", f"share={share}", *again]
+                [*run.overrides, "hydra.mode=MULTIRUN", f"hydra.sweeper.share={as_override(share)}", *again]
                 for run in going
                 for share in run.shares
             ]
@@ -93,8 +95,13 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
     return returns
 
 
-def check(cfg: Any) -> None:
+def check(sweeper: Any, cfg: Any) -> None:
     """Refuse what would not be shared out."""
+    if sweeper.share is not None:
+        raise Refusal(
+            f"hydra.sweeper.share={sweeper.share} is what the sweep tells its jobs. Leave it out: each gets "
+            "its own."
+        )
     if cfg.trainer.candidates_at_once is None:
         raise Refusal(
             "hydra/sweeper=cl_task_level gives a task's candidates to several jobs, but nothing says how "

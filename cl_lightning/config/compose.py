@@ -60,7 +60,6 @@ class Settings:
     checkpoints: Literal["all", "last"] | None
     run: Text | None
     from_task: Count | None
-    share: Text | None
     tuned: Mapping[str, Any]
     chosen: Mapping[str, Any] | None
     reference: bool

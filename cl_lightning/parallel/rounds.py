@@ -9,25 +9,24 @@ from cl_lightning.store.files import Store
 from cl_lightning.store.records import GroupRecord, Place, PlanRecord
 
 PLAN = "work/plan"
-NEXT = "next"  # what a job is told that goes on until a phase is to be shared out
 
 
 class Rounds:
-    """What one job of a round does: it trains one share of a phase, or goes on until a phase is to be shared
+    """What one job of a round does: it trains the share with a name, or goes on until a phase is to be shared
     out. Its results are in the store, where the other jobs find them."""
 
-    def __init__(self, share: str) -> None:
-        self.share = share  # its name, or NEXT
+    def __init__(self, share: str | None) -> None:
+        self.share = share
         self.trained: Place | None = None  # the phase of which this job has trained its share
 
     def own(self, store: Store, phase: Phase, place: Place, left: set[int], at_once: int | None) -> set[int]:
         """Those of a phase's candidates ``left`` that this job trains."""
         plan = store.load(PLAN, PlanRecord)
         shares = plan.by_name if plan is not None and plan.place == place else {}
-        if shares and self.share != NEXT:
+        if self.share in shares:
             self.trained = place
-            return left & set(shares.get(self.share, ()))
-        if left and (shares or self.share != NEXT):
+            return left & set(shares[self.share])
+        if left and (shares or self.share):
             raise RoundOver  # other jobs train them
         to_share = divided(phase.candidates, sorted(left), at_once)
         if len(to_share) > 1:

@@ -20,6 +20,7 @@ from cl_lightning.errors import Refusal
 CPU = "cpu"  # the beginning of the names of places on it
 SEEN = "CUDA_VISIBLE_DEVICES"  # CUDA reads it once a process
 _held: list[ExitStack] = []  # a worker's device, until it ends
+_following: list[Thread] = []  # what ends a worker
 
 
 def slots(devices: int | Literal["auto"]) -> tuple[list[str], int]:
@@ -68,14 +69,27 @@ class OnOneDevice:
                 self.devices = [device]  # CUDA stays on it
                 return self.job(cfg)
         if not _held:
-            Thread(target=end_with, args=(self.sweep,), daemon=True).start()
             _held.append(ExitStack())
             _held[0].enter_context(taken(self.devices))
         return self.job(cfg)
 
 
+@dataclass
+class OfOneSweep:
+    """A job in a worker of joblib's, which ends when its sweep was killed: it would hold its memory and its
+    device, and wait for jobs."""
+
+    job: Callable[[Any], Any]
+    sweep: int = field(default_factory=os.getpid)  # the process that starts the workers
+
+    def __call__(self, cfg: Any) -> Any:
+        if os.getppid() == self.sweep and not _following:
+            _following.append(Thread(target=end_with, args=(self.sweep,), daemon=True))
+            _following[0].start()
+        return self.job(cfg)
+
+
 def end_with(sweep: int) -> None:
-    """End this worker when its sweep was killed: it would hold its device, and wait for jobs."""
     while os.getppid() == sweep:
         sleep(0.5)
     os._exit(1)

@@ -80,7 +80,7 @@ def sweep_job() -> dict[str, Any] | None:
     number = OmegaConf.select(hydra, "job.num")
     return {
         "mode": hydra.mode.name if hydra.mode else None,
-        "sweeper": {"_target_": hydra.sweeper._target_},
+        "sweeper": {key: hydra.sweeper.get(key) for key in ("_target_", "share")},
         "sweep": {"dir": str(hydra.sweep.dir)},
         "job": {"num": number},
     }

@@ -37,7 +37,6 @@ IRRELEVANT = (
     "tuned",
     "chosen",
     "checkpoints",
-    "share",
 )
 
 # What of this package can change a result, whatever the learner: rooms, and files.

@@ -27,7 +27,7 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import opened_loggers
 from cl_lightning.parallel.ranks import Ranks
-from cl_lightning.parallel.rounds import NEXT, Rounds
+from cl_lightning.parallel.rounds import Rounds
 from cl_lightning.protocol import Grants
 from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
@@ -149,10 +149,11 @@ def prepared(
     command: Sequence[str],
     ranks: Ranks,
     progress: Progress | None,
-    share: str | None,
+    rounds: Rounds | None,
 ) -> Iterator[Making]:
-    """A run that begins, or goes on where it was left; in a job of a round, for its ``share``. Rank 0 alone
-    says how far it is."""
+    """A run that begins, or goes on where it was left; in a job of a round, its part. Rank 0 alone says how
+    far it is."""
+    share = None if rounds is None else rounds.share
     trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     settings, grants = Training(**trainer), Grants(**cfg.grants)
     torch.set_num_threads(settings.threads)
@@ -162,7 +163,7 @@ def prepared(
     learner = build_learner(cfg, stream).to(device)
     check_run(cfg, stream, settings, learner, grants)
     at_start = made_by_init(learner)
-    tells = ranks.is_writer and share in (None, NEXT)  # whether it logs, and shows how far it is
+    tells = ranks.is_writer and share is None  # whether it logs, and shows how far it is
     callbacks = build_callbacks(cfg) if tells else []
     store, learned = begin_or_resume(cfg, folder, stream, learner, command, ranks, share)
     if progress is not None:
@@ -173,7 +174,6 @@ def prepared(
     restore_callbacks(callbacks, store, learned)
     data = StreamDataModule(stream, device=device)
     evaluator = Evaluator(stream, settings, device, grants)
-    rounds = None if share is None else Rounds(share)
     with opened_loggers(cfg.logger if tells else OmegaConf.create({}), folder, cfg) as loggers:
         phases = Phases(data, store, settings, loggers, callbacks, ranks=ranks, rounds=rounds)
         phases.moments, phases.step = moments, steps_until(store, learned)

@@ -9,26 +9,21 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.errors import InUse, Refusal, RoundOver
+from cl_lightning.errors import InUse, RoundOver
 from cl_lightning.parallel.ranks import Ranks
-from cl_lightning.parallel.rounds import NEXT
+from cl_lightning.parallel.rounds import Rounds
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.loop import train
 from cl_lightning.runs.making import prepared
 from cl_lightning.runs.resume import afresh_if_mended, missing_in, not_shared, refuse_again, wait_for_shares
-from cl_lightning.selection.sweep import in_rounds
+from cl_lightning.selection.sweep import in_rounds, own_share
 from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
 from cl_lightning.store.status import Progress, status_kept
 
 
-def share_of(cfg: DictConfig) -> str | None:
-    """The share of a phase that a sweep told this job to train; None where it is told nothing."""
-    if cfg.share is not None and not in_rounds():
-        raise Refusal(
-            f"share={cfg.share} is for jobs of hydra/sweeper=cl_task_level alone, and this is none. Leave it "
-            "out: the sweep tells each job its own."
-        )
-    return cfg.share
+def own_rounds() -> Rounds | None:
+    """What this job has to do, of a sweep whose jobs share a task's candidates; None elsewhere."""
+    return Rounds(own_share()) if in_rounds() else None
 
 
 def make_run(
@@ -37,25 +32,28 @@ def make_run(
     stream: Stream,
     command: Sequence[str],
     ranks: Ranks,
-    share: str | None,
+    rounds: Rounds | None,
 ) -> Results | None:
     """Make the run, or the part of it that is this job's; None where another job goes on. Rank 0 alone holds
     its folder."""
-    of_a_round = share not in (None, NEXT)
-    with suppress(RoundOver), ExitStack() as holding:
-        if of_a_round:
-            train_share(cfg, folder, stream, ranks, str(share))
+    share = None if rounds is None else rounds.share
+    if share is not None:
+        train_share(cfg, folder, stream, ranks, share)
+        if ranks.broadcast(missing_in(folder) if ranks.is_writer else None) != []:
+            return None  # others train their shares still
+        rounds = Rounds(None)
+    with ExitStack() as holding:
         progress = None
         if ranks.is_writer:
             try:
                 progress = holding.enter_context(run_lock(folder, cfg))
             except InUse:
-                if not of_a_round:
+                if share is None:
                     raise
         if ranks.broadcast(progress is None):
-            raise RoundOver  # another job of the round goes on
-        with ranks.as_one():
-            return train(prepared(cfg, folder, stream, command, ranks, progress, share and NEXT))
+            return None  # another job that has trained its share goes on
+        with ranks.as_one(), suppress(RoundOver):
+            return train(prepared(cfg, folder, stream, command, ranks, progress, rounds))
     return None
 
 
@@ -74,13 +72,10 @@ def run_lock(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
 
 
 def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks, share: str) -> None:
-    """Train one share of the phase at hand, in a job of a sweep; other jobs do so at the same time. The job
-    that ends last goes on."""
+    """Train one share of the phase at hand, unless that is done. Other jobs train others at the same time."""
     left = ranks.broadcast(wait_for_shares(folder, share) if ranks.is_writer else None)
     if left is None:
         raise not_shared(folder)
     if share in left:
         with locked(folder / share) if ranks.is_writer else nullcontext(), suppress(RoundOver):
-            train(prepared(cfg, folder, stream, (), ranks, None, share))
-    if ranks.broadcast(missing_in(folder) if ranks.is_writer else None) != []:
-        raise RoundOver
+            train(prepared(cfg, folder, stream, (), ranks, None, Rounds(share)))

@@ -18,7 +18,7 @@ from cl_lightning.engine.restartable import give_back
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.parallel.ranks import Ranks
-from cl_lightning.parallel.rounds import NEXT, PLAN, missing
+from cl_lightning.parallel.rounds import PLAN, missing
 from cl_lightning.protocol import Grants
 from cl_lightning.report.results import mark_chosen
 from cl_lightning.report.schema import Results
@@ -123,7 +123,7 @@ def begun(
     command: Sequence[str],
     share: str | None,
 ) -> tuple[Store, int]:
-    if share not in (None, NEXT):
+    if share is not None:
         return open_for_share(folder)
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
     if cfg.resume == "retry" and has_diverged(folder):

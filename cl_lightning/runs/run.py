@@ -15,7 +15,7 @@ from cl_lightning.report.results import finished_results
 from cl_lightning.report.tables import show
 from cl_lightning.runs.announce import tell_shown
 from cl_lightning.runs.identity import changed, run_folder, versions
-from cl_lightning.runs.part import make_run, share_of
+from cl_lightning.runs.part import make_run, own_rounds
 from cl_lightning.runs.resume import NO_VALIDATION, of_a_search, refuse_to_choose
 from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 
@@ -25,8 +25,6 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
     check_config(cfg)
     check_targets(cfg)
-    share, cfg = share_of(cfg), cfg.copy()
-    cfg.share = None  # it is this job's, and not the run's
     with termination.handled(), joined() as ranks:
         stream = build_stream(cfg)
         folder = run_folder(cfg, stream)
@@ -39,7 +37,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
         if results is not None and ranks.is_writer:
             tell_shown(cfg, folder)
         if results is None:
-            results = make_run(cfg, folder, stream, command, ranks, share)
+            results = make_run(cfg, folder, stream, command, ranks, own_rounds())
             if cfg.progress and not in_a_sweep():
                 ranks.tell()
         if results is None or not ranks.is_writer:

@@ -71,6 +71,12 @@ def in_rounds() -> bool:
     return in_a_sweep() and str(HydraConfig.get().sweeper._target_) == f"{OURS}sweepers.TaskLevel"
 
 
+def own_share() -> str | None:
+    """The share of a phase that such a sweep tells this job to train; None where it is to go on until a phase
+    is to be shared out."""
+    return HydraConfig.get().sweeper.share
+
+
 def late_by() -> float:
     """Seconds to wait in a job for what other jobs of its sweep wrote; outside of sweeps, none."""
     if not in_a_sweep():

@@ -26,9 +26,11 @@ class StreamLevelConf(GridConf):
 @dataclass
 class TaskLevelConf(GridConf):
     _target_: str = "hydra_plugins.cl_lightning.sweepers.TaskLevel"
+    share: str | None = None  # what the sweep tells each of its jobs
 
 
 SWEEPERS = (("cl_grid", GridConf), ("cl_stream_level", StreamLevelConf), ("cl_task_level", TaskLevelConf))
+JOBLIBS = (".JoblibLauncher", ".Devices")  # launchers whose jobs run in joblib's workers
 for name, node in SWEEPERS:
     ConfigStore.instance().store(group="hydra/sweeper", name=name, node=node, provider="cl_lightning")
 
@@ -44,9 +46,12 @@ class Grid(BasicSweeper):
         from cl_lightning.cli.launching import WatchedLauncher
         from cl_lightning.cli.search import refuse_another_sweeper
         from cl_lightning.parallel.rendezvous import refuse_several
+        from cl_lightning.parallel.slots import OfOneSweep
 
         refuse_several("A sweep")
         refuse_another_sweeper(self.others)
+        if str(given["config"].hydra.launcher._target_).endswith(JOBLIBS):
+            given["task_function"] = OfOneSweep(given["task_function"])
         super().setup(**given)
         self.launcher = WatchedLauncher(self.launcher, self.config)  # type: ignore[assignment]
 
@@ -58,6 +63,10 @@ class Grid(BasicSweeper):
 
 class TaskLevel(Grid):
     """Every combination, each in rounds: a task's candidates are trained by several jobs."""
+
+    def __init__(self, share: str | None = None, **given: Any) -> None:
+        super().__init__(**given)
+        self.share = share
 
     def sweep(self, arguments: list[str]) -> Any:
         from cl_lightning.cli.rounds import sweep_rounds
