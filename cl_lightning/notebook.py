@@ -16,12 +16,13 @@ from cl_lightning.config.build import build_learner, build_stream
 from cl_lightning.config.compose import compose_config
 from cl_lightning.errors import Refusal
 from cl_lightning.metrics.accuracy_matrix import predicted
+from cl_lightning.metrics.measures import averaged
 from cl_lightning.parallel import starter
 from cl_lightning.report.results import results_of
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.identity import run_folder
 from cl_lightning.runs.resume import restore
-from cl_lightning.store.folder import learned_tasks, open_store
+from cl_lightning.store.folder import learned_tasks, open_store, row_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,13 +51,32 @@ class Run:
     @property
     def accuracy(self) -> pd.DataFrame:
         """Test accuracy on each task (columns) after so many tasks (rows)."""
+        return frame_of(self.results["accuracy_matrix"])
+
+    @property
+    def measures(self) -> dict[str, pd.DataFrame]:
+        """What else was measured (``trainer.measures``), by name: frames as that of accuracies."""
+        return {name: frame_of(matrix) for name, matrix in self.results["measures"].items()}
+
+    def predictions(self, after: int | None = None) -> pd.DataFrame:
+        """A row for each test image, after so many tasks (None: all that are tested): the right output, the
+        predicted one, its probability and the entropy. There with ``trainer.keep_predictions``."""
         import pandas as pd
 
-        return (
-            pd.DataFrame(self.results["accuracy_matrix"], dtype=float)
-            .rename_axis("learned")
-            .rename_axis("task", axis=1)
-        )
+        learned = learned_tasks(self.store) if after is None else after
+        key = row_key(learned)
+        kept = self.store.tensors(key).get("predictions") if self.store.saved(key) else None
+        if kept is None:
+            raise Refusal(
+                f"{self.folder} keeps no predictions after {learned} tasks. Make the run with "
+                "trainer.keep_predictions=true."
+            )
+        frames = [
+            pd.DataFrame({"predictor": name, "task": task, **{k: v.numpy() for k, v in columns.items()}})
+            for name, tasks in kept.items()
+            for task, columns in tasks.items()
+        ]
+        return pd.concat(frames, ignore_index=True)
 
     @property
     def metrics(self) -> pd.Series:
@@ -117,14 +137,20 @@ class Run:
             raise Refusal(f"task={task} is no task of this stream: it has {tasks}, counted from 0.")
         learner = self.learner(after)
         with torch.no_grad():
-            logits = learner(x, task if learner.needs.task_id_at_test else None)
+            logits = learner.samples(x, task if learner.needs.task_id_at_test else None)
         if learner.head.masks_test:
             logits = learner.head.mask(logits, torch.full((len(x),), task))
-        return predicted(logits)
+        return predicted(averaged(logits))
 
     def __repr__(self) -> str:
         start = self.start
         return f"Run({str(self.folder)!r}): {start.learner} on {start.stream.name}, seed {start.seed}"
+
+
+def frame_of(matrix: list) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(matrix, dtype=float).rename_axis("learned").rename_axis("task", axis=1)
 
 
 def run(*overrides: str) -> Run:

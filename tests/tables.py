@@ -22,6 +22,7 @@ from cl_lightning.cli.help import GROUPS, choices_of, first_comment
 from cl_lightning.config.build import backbone_of
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.task import Head
+from cl_lightning.metrics.measures import MEASURES
 from cl_lightning.metrics.table import METRICS
 from tests.commands import composed
 from tests.docs import ROOT
@@ -82,6 +83,12 @@ def metrics() -> Iterator[Row]:
         yield f"`{metric.name}`", metric.head, metric.short, metric.formula, metric.better, metric.source
 
 
+def measures() -> Iterator[Row]:
+    yield "`trainer.measures`", "what it is", ""
+    for name, measure in MEASURES.items():
+        yield f"`{name}`", measure.formula, measure.source
+
+
 def groups() -> Iterator[Row]:
     yield "group", "choices"
     for group in GROUPS:
@@ -125,6 +132,7 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {  # the page of each part, and
     "networks": ("learners", lambda: table(networks())),
     "streams": ("data", lambda: table(streams())),
     "metrics": ("reports", lambda: table(metrics())),
+    "measures": ("reports", lambda: table(measures())),
     "experiments": ("results/index", lambda: table(experiments())),
     "choices": ("quickstart", lambda: table(groups())),
     "tree": ("design", tree),

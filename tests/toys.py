@@ -139,7 +139,7 @@ def learn(
         phases += engine.work.phases
         engine.work.phases = []
         predictors = engine.predictors(learner, index + 1, s.task_without_data(index))
-        matrix.append(next(iter(evaluator.measure(predictors, index + 1).values())))
+        matrix.append(next(iter(evaluator.measure(predictors, index + 1).rows.values())))
         phases += engine.work.phases
         engine.work.phases = []
     return Learned(learner, phases, matrix, engine, store, lent, after)

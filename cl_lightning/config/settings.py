@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cl_lightning.config.checking import Count, NotNegative, Positive, Rate, Size, check_arguments
+from cl_lightning.config.checking import Count, Fulfils, NotNegative, Positive, Rate, Size, check_arguments
 from cl_lightning.errors import Refusal
+from cl_lightning.metrics.measures import MEASURES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,9 @@ OF_A_PHASE = (
 )  # fmt: skip
 
 
+MeasureName = Annotated[str, Fulfils(MEASURES.__contains__, f"one of {', '.join(MEASURES)}")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """``conf/trainer/*.yaml`` says what each key is for, and has the defaults. Null for ``lr``, ``momentum``
@@ -73,6 +77,8 @@ class Training:
     probe_at: Sequence[Size]
     probe_examples: Count | None
     evaluate: Literal["all", "seen", "final"]
+    measures: Sequence[MeasureName]
+    keep_predictions: bool
     precision: Literal[32, "32", "bf16-mixed"]  # 16-mixed would have one loss scaler for all candidates
     accelerator: Literal["cpu", "gpu", "cuda", "mps", "auto"]
     devices: Count | Literal["auto"]

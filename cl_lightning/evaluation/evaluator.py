@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -15,8 +16,10 @@ from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics.accuracy_matrix import predicted
+from cl_lightning.metrics.measures import MEASURES, averaged
 from cl_lightning.protocol import Grants, LearnerError, ProtocolError, copied, running
 from cl_lightning.randomness import rng, seeded
+from cl_lightning.store.records import Row
 
 KEPT_BYTES = (
     1 << 30
@@ -31,10 +34,35 @@ class Predictions(NamedTuple):
 
     numbers: torch.Tensor
     y: torch.Tensor
+    values: Mapping[str, torch.Tensor]  # (n,) of each measure
 
     @property
     def accuracy(self) -> float:
         return (self.numbers == self.y).sum().item() / len(self.y)
+
+    def measure(self, name: str) -> float | None:
+        """Over all images; None where it is no finite number."""
+        values = self.values[name].double()
+        value = (values.median() if MEASURES[name].median else values.mean()).item()
+        return value if math.isfinite(value) else None
+
+    def to_keep(self) -> dict[str, torch.Tensor]:
+        """Small arrays of all images, in the order of the task's test data."""
+        short = torch.int16 if self.y.max() < 1 << 15 else torch.int32
+        return {
+            "label": self.y.to(short),
+            "predicted": self.numbers.to(short),  # -1: its logits were NaN
+            "probability": self.values["confidence"],
+            "entropy": self.values["entropy"],
+        }
+
+
+class Measured(NamedTuple):
+    """What a test came to."""
+
+    rows: dict[str, Row]  # accuracies by predictor
+    measures: dict[str, dict[str, Row]]  # by name, then by predictor
+    predictions: dict[str, dict[int, dict[str, torch.Tensor]]]  # to be kept, by predictor and task
 
 
 class Evaluator:
@@ -53,6 +81,10 @@ class Evaluator:
         self._mixed: list[tuple[list[Split], list]] = []  # splits that are kept, and mixed batches of them
         self._frozen: dict[tuple[str, int, bool], Predictions] = {}  # that are declared never to change again
 
+    @property
+    def tasks(self) -> range:
+        return range(len(self.stream))
+
     def tasks_to_test(self, learned: int) -> range:
         """The tasks that ``trainer.evaluate`` wants measured after learning so many."""
         tasks = len(self.stream)
@@ -60,20 +92,27 @@ class Evaluator:
             return range(tasks if learned == tasks else 0)
         return range(learned if self.settings.evaluate == "seen" else tasks)
 
-    def measure(
-        self, predictors: Iterable[tuple[str, Learner]], learned: int
-    ) -> dict[str, list[float | None]]:
+    def measure(self, predictors: Iterable[tuple[str, Learner]], learned: int) -> Measured:
         """One row a predictor: the accuracy on every task, None where it cannot predict or was not to be
         tested. Predictors are asked for one after the other, and only where there is something to test."""
         if not self.tasks_to_test(learned):
-            return {"": self.accuracies({})}
-        rows: dict[str, list[float | None]] = {}
+            return Measured({"": self.accuracies({})}, {}, {})
+        test, keeps = (
+            Measured({}, {name: {} for name in self.settings.measures}, {}),
+            self.settings.keep_predictions,
+        )
+        asked = dict.fromkeys((*self.settings.measures, *("confidence", "entropy") * keeps))
         for name, predictor in predictors:
-            if not rows and (learned == 1 or self.settings.evaluate == "final"):
+            if not test.rows and (learned == 1 or self.settings.evaluate == "final"):
                 self.look(predictor)
-            rows[name] = self.row(predictor, learned, name=name)
+            found = self.found(predictor, learned, name=name, asked=tuple(asked))
             del predictor  # before the next one is made
-        return rows
+            test.rows[name] = self.accuracies(found)
+            for measure, rows in test.measures.items():
+                rows[name] = [found[task].measure(measure) if task in found else None for task in self.tasks]
+            if keeps:
+                test.predictions[name] = {task: of_task.to_keep() for task, of_task in sorted(found.items())}
+        return test
 
     def look(self, predictor: Learner) -> None:
         """Warn where predictions for some images of the first task depend on what else is in their batch."""
@@ -97,7 +136,7 @@ class Evaluator:
                 stacklevel=2,
             )
 
-    def probe(self, predictor: Learner, learned: int) -> list[float | None]:
+    def probe(self, predictor: Learner, learned: int) -> Row:
         """A row in the middle of a task: of all tasks, or of those begun if only seen ones are evaluated; on
         some of their images."""
         seen = range(learned if self.settings.evaluate == "seen" else len(self.stream))
@@ -109,11 +148,22 @@ class Evaluator:
         learned: int,
         tasks: Sequence[int] | None = None,
         probing: bool = False,
+    ) -> Row:
+        return self.accuracies(self.found(predictor, learned, tasks, probing))
+
+    def found(
+        self,
+        predictor: Learner,
+        learned: int,
+        tasks: Sequence[int] | None = None,
+        probing: bool = False,
         name: str = "",
-    ) -> list[float | None]:
+        asked: tuple[str, ...] = (),
+    ) -> dict[int, Predictions]:
+        """What it predicts, by task, with the measures that are asked for. What is frozen is known."""
         tasks = self.tasks_to_test(learned) if tasks is None else tasks
         if not tasks:  # a copy of a learner that grows takes long
-            return self.accuracies({})
+            return {}
         tested = self.copy_of(predictor)
         able = self.able(tested, tasks)
         frozen = [task for task in able if predictor.frozen_predictions and learned > task + probing]
@@ -129,7 +179,7 @@ class Evaluator:
         )
         rest = [task for task in able if task not in known]
         split_of = (lambda task: self.subset(self.test(task))) if probing else self.test
-        found = known | self.predictions(tested, rest, split_of, ("evaluate", learned))
+        found = known | self.predictions(tested, rest, split_of, ("evaluate", learned), asked)
         for task in frozen:
             before = self._frozen.setdefault((name, task, probing), found[task])
             if not torch.equal(before.numbers, found[task].numbers):
@@ -140,9 +190,9 @@ class Evaluator:
                     "tested whole then.",
                 )
         warn_of_nan(predictor, "test", found)
-        return self.accuracies(found)
+        return found
 
-    def validate(self, predictor: Learner) -> list[float | None]:
+    def validate(self, predictor: Learner) -> Row:
         """The accuracy on every task's validation examples, those that candidates were scored on, predicted
         as test examples are. None where a task has none, or cannot be predicted."""
         tested = self.copy_of(predictor)
@@ -152,8 +202,8 @@ class Evaluator:
         warn_of_nan(predictor, "validation", found)
         return self.accuracies(found)
 
-    def accuracies(self, found: Mapping[int, Predictions]) -> list[float | None]:
-        return [found[task].accuracy if task in found else None for task in range(len(self.stream))]
+    def accuracies(self, found: Mapping[int, Predictions]) -> Row:
+        return [found[task].accuracy if task in found else None for task in self.tasks]
 
     def copy_of(self, predictor: Learner) -> Learner:
         """What is asked and tested in its place, and thrown away."""
@@ -169,31 +219,44 @@ class Evaluator:
 
     @torch.no_grad()
     def predictions(
-        self, tested: Learner, tasks: Sequence[int], split_of: Callable, key: tuple
+        self,
+        tested: Learner,
+        tasks: Sequence[int],
+        split_of: Callable,
+        key: tuple,
+        asked: tuple[str, ...] = (),
     ) -> dict[int, Predictions]:
-        """Predictions by task, on the CPU, -1 where logits are NaN. The learner is told the task only if it
-        declared so."""
+        """Predictions by task, on the CPU, -1 where logits are NaN, with these measures. The learner is told
+        the task only if it declared so."""
         found: dict[int, Predictions] = {}
         if tested.needs.task_id_at_test:
             for task in tasks:
                 split = split_of(task)
                 with seeded(tested.seed, *key):  # the same for all: draws tell nothing of the task
-                    numbers = [self.predict(tested, x, t, task) for x, t in self.batches(split.x, split.task)]
-                found[task] = Predictions(torch.cat(numbers), split.y)
+                    batches = self.batches(split.x, split.y, split.task)
+                    told = joined([self.predict(tested, x, y, t, task, asked) for x, y, t in batches])
+                found[task] = Predictions(told.pop(""), split.y, told)
             return found
         for window in windows(tasks, split_of):
             with seeded(tested.seed, *key):
-                numbers = self.mixed(tested, list(window.values()))
-            found |= {task: Predictions(part, window[task].y) for task, part in zip(window, numbers)}
+                columns = self.mixed(tested, list(window.values()), asked)
+            for task, *of_task in zip(window, *columns.values()):
+                values = dict(zip(columns, of_task))
+                found[task] = Predictions(values.pop(""), window[task].y, values)
         return found
 
-    def mixed(self, tested: Learner, splits: list[Split]) -> list[torch.Tensor]:
-        """Output numbers of each split: every batch has a part of each, in an order of its own."""
-        task_of = torch.cat([split.task for split in splits])
-        numbers = torch.empty_like(task_of)
-        for rows, x in self.mixed_batches(splits):
-            numbers[rows] = self.predict(tested, x, task_of[rows], None)
-        return list(numbers.split([len(split) for split in splits]))
+    def mixed(
+        self, tested: Learner, splits: list[Split], asked: tuple[str, ...]
+    ) -> dict[str, Sequence[torch.Tensor]]:
+        """Columns of ``predict``, each by split: every batch has a part of each, in an order of its own."""
+        y_of, task_of = (torch.cat(part) for part in zip(*(split.parts[1:] for split in splits)))
+        batches = [
+            (rows, self.predict(tested, x, y_of[rows], task_of[rows], None, asked))
+            for rows, x in self.mixed_batches(splits)
+        ]
+        order = torch.cat([rows for rows, _ in batches]).argsort()
+        columns = joined([part for _, part in batches])
+        return {name: column[order].split([*map(len, splits)]) for name, column in columns.items()}
 
     def mixed_batches(self, splits: list[Split]) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
         """Numbers of the images in a batch, and the images. Those of kept splits are kept themselves."""
@@ -212,27 +275,47 @@ class Evaluator:
         return zip(*(tensor.split(self.settings.eval_batch_size) for tensor in tensors))
 
     def predict(
-        self, tested: Learner, x: torch.Tensor, task_of: torch.Tensor, task_id: int | None
-    ) -> torch.Tensor:
-        """Output numbers (n,) of one batch, of which it gets a copy; ``task_of`` (n,) is for the evaluator's
-        masks alone."""
+        self,
+        tested: Learner,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        task_of: torch.Tensor,
+        task_id: int | None,
+        asked: tuple[str, ...],
+    ) -> dict[str, torch.Tensor]:
+        """Of one batch, of which it gets a copy: output numbers (n,) under the name "", and the values (n,)
+        of measures by name. ``y`` and ``task_of`` (n,) are for measures and the evaluator's masks alone."""
         head = self.stream.head
+        logits = self.draws(tested, x, task_id)
+        self.masks = self.masks or bool((logits < MASKED).any())
+        y, task_of = y.to(logits.device), task_of.to(logits.device)
+        logits = head.mask(logits, task_of) if head.masks_test else logits
+        columns = {"": predicted(averaged(logits))}
+        if asked:
+            log_p = logits.float().log_softmax(-1)
+            columns |= {name: MEASURES[name].function(log_p, y) for name in asked}
+        return {name: column.cpu() for name, column in columns.items()}
+
+    def draws(self, tested: Learner, x: torch.Tensor, task_id: int | None) -> torch.Tensor:
+        """The draws of logits (draws, n, outputs) that a learner gives for a batch."""
+        hook = "forward" if type(tested).samples is Learner.samples else "samples"
         try:
-            with running(tested, "forward"):
-                logits = tested(x.to(self.device, copy=True), task_id)
+            with running(tested, hook):
+                logits = tested.samples(x.to(self.device, copy=True), task_id)
         except LearnerError as error:
             hint = (
                 "If it must be told the task of the images, declare so: needs = Needs(task_id_at_test=True)."
             )
             raise LearnerError(f"{error}\n{hint}" if task_id is None else str(error)) from error.__cause__
-        if logits.shape != (len(x), head.num_outputs):
+        wanted = (len(x), self.stream.head.num_outputs)
+        if logits.ndim != 3 or not len(logits) or logits.shape[1:] != wanted:
+            shape = tuple(logits.shape[hook == "forward" :])
             raise Refusal(
-                f"{type(tested).__name__}.forward gave logits of shape {tuple(logits.shape)} for {len(x)} "
-                "images; this stream has "
-                f"{head.num_outputs} outputs, so they must be {(len(x), head.num_outputs)}."
+                f"{type(tested).__name__}.{hook} gave logits of shape {shape} for {len(x)} images; this "
+                f"stream has {wanted[1]} outputs, so they must be "
+                f"{wanted if hook == 'forward' else ('draws', *wanted)}."
             )
-        self.masks = self.masks or bool((logits < MASKED).any())
-        return predicted(head.mask(logits, task_of.to(logits.device)) if head.masks_test else logits).cpu()
+        return logits
 
     # ---- images --------------------------------------------------------------------------------------------
 
@@ -255,6 +338,11 @@ class Evaluator:
                 split
             )
         return split
+
+
+def joined(parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Columns of batches, one behind the other."""
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def batches_of(splits: Sequence[Split], count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -216,6 +216,11 @@ class Learner(UnderLightning):
         """Logits (n, outputs) at test. ``task`` is None unless ``needs.task_id_at_test`` is declared."""
         return self.network(x, task)
 
+    def samples(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
+        """Logits (draws, n, outputs) at test, of which the probabilities are averaged: of a Bayesian network
+        several draws. One is ``forward``."""
+        return self(x, task)[None]
+
     def account(self) -> ModulePaths | dict[str, Any]:
         """What it did in the task that it has just learned, for ``results.json``: plain values of its own by
         name, or notes that reports know (``learners/parts/notes.py``)."""

@@ -39,6 +39,7 @@ HARMLESS = (  # settings that do not change what a number means
     "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block",
     "trainer.stack",
     "trainer.probe_every", "trainer.probe_at", "trainer.probe_examples", "trainer.evaluate",
+    "trainer.measures", "trainer.keep_predictions",
 )  # fmt: skip
 SPEED = ("trainer.accelerator", "trainer.threads")  # settings that change seconds, and no other number
 LEARNERS_OWN = (  # settings, and beginnings of settings, that each learner of an experiment has for itself

@@ -127,9 +127,12 @@ def is_drawn(learned: int, tasks: int) -> bool:
 
 
 def tests_of(record: RowRecord) -> dict[str, float]:
-    """The row of the accuracy matrix, and its mean over the tasks learned so far."""
+    """The row of the accuracy matrix, and its mean over the tasks learned so far; of measures their means."""
     of_learned = [accuracy for accuracy in record.first[: record.learned] if accuracy is not None]
     mean = {"test/mean_learned": sum(of_learned) / len(of_learned)} if of_learned else {}
+    for measure, rows in record.measures.items():
+        values = [value for value in next(iter(rows.values()))[: record.learned] if value is not None]
+        mean |= {f"test/{measure}": sum(values) / len(values)} if values else {}
     return {**mean, **known({f"test/task/{j}": accuracy for j, accuracy in enumerate(record.first)})}
 
 

@@ -83,15 +83,34 @@ def results_of(store: Store, start: StartRecord) -> Results:
         "stream": stream_of(start),
         "reference": None if reference is None else reference_of(reference, main),
         "accuracy_matrix": main,
+        "measures": measures_of(rows, tasks),
         "validation_at_end": None if validation is None else validation_of(validation),
         "metrics": metrics_of(main, learning_curves(learned)),
-        "predictors": {name: {"accuracy_matrix": m, "metrics": metrics_of(m)} for name, m in others.items()},
+        "predictors": {
+            name: {
+                "accuracy_matrix": m,
+                "metrics": metrics_of(m),
+                "measures": measures_of(rows, tasks, name),
+            }
+            for name, m in others.items()
+        },
         "probes": [probe(each) for task in learned for each in task.probes],
         "selected": [selected(phase) for phase in phases],
         "chosen": None if chosen is None else cast(Chosen, asdict(chosen)),
         "notes": [task.notes for task in learned],
         "costs": [costs(task, row) for task, row in zip(learned, rows[1:])],
         "environment": start.environment,
+    }
+
+
+def measures_of(rows: Sequence[RowRecord], tasks: int, predictor: str | None = None) -> dict[str, list[Row]]:
+    """The matrix of each measure: of the predictor by this name, or of the first one of each row."""
+    unknown: Row = [None] * tasks
+    missing = [unknown] * (tasks + 1 - len(rows))
+    names = {row.learned: next(iter(row.rows)) if predictor is None else predictor for row in rows}
+    return {
+        measure: [*(row.measures.get(measure, {}).get(names[row.learned], unknown) for row in rows), *missing]
+        for measure in dict.fromkeys(measure for row in rows for measure in row.measures)
     }
 
 

@@ -24,6 +24,12 @@ Matrix = Annotated[
         "or was not asked.",
     ),
 ]
+Measures = Annotated[
+    dict[str, list[list[float | None]]],
+    Field(
+        description="By name (trainer.measures, formulas in docs/reports.md): a matrix as that of accuracies."
+    ),
+]
 strict = with_config(ConfigDict(extra="forbid"))
 
 
@@ -126,6 +132,7 @@ else:
 class Predictor(TypedDict):
     accuracy_matrix: Matrix
     metrics: Metrics
+    measures: Measures
 
 
 @strict
@@ -317,6 +324,7 @@ class Results(TypedDict):
         ),
     ]
     accuracy_matrix: Matrix
+    measures: Measures
     validation_at_end: Annotated[
         Validation | None,
         Field(

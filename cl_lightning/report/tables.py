@@ -67,6 +67,7 @@ def parts_of(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     return [
         *accuracy_table(results["accuracy_matrix"], width),
         *titled("Metrics", *metric_table(metrics_in(results), width)),
+        *measure_table(results.get("measures", {}), width),
         *predictor_table(results.get("predictors", {}), width),
         *path_table(results, width),
         *choice_table(results, width),
@@ -112,6 +113,19 @@ def metric_table(metrics: dict[str, float | None], width: int) -> list[Table]:
         signed = SIGNS.get(name, "")
         rows.append([name.replace("_", " "), "-" if value is None else f"{value:{signed}.4f}"])
     return tables([Column("", text=True), Column("", text=True)], rows, width)
+
+
+def measure_table(measures: Mapping[str, list[list[float | None]]], width: int) -> list[RenderableType]:
+    """A row a measure, means over tasks: of tasks about to be learned, just learned, and of all at the
+    end."""
+    rows = []
+    for name, matrix in measures.items():
+        tasks = range(len(matrix[0]))
+        looks = ([matrix[j][j] for j in tasks], [matrix[j + 1][j] for j in tasks], matrix[-1])
+        means = [None if None in look else sum(map(float, look)) / len(look) for look in looks]  # type: ignore[arg-type]
+        rows.append([name.replace("_", " "), *map(three_digits, means)])
+    heads = [Column("measure", text=True), *map(Column, ("before learning", "just learned", "at the end"))]
+    return with_title("Measures, means over tasks (results.json has matrices)", heads, rows, width)
 
 
 def predictor_table(predictors: Mapping[str, Any], width: int) -> list[RenderableType]:

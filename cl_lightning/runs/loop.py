@@ -55,6 +55,7 @@ def measure(run: Making, learned: int) -> None:
         return
     termination.exit_if_requested()
     began, last = perf_counter(), run.stream.task_without_data(max(learned - 1, 0))
-    rows = run.evaluator.measure(run.phases.predictors(run.learner, learned, last), learned)
-    work, seconds = run.phases.collect_work(), perf_counter() - began
-    run.save_row(RowRecord(learned, rows, run.evaluator.masks, work.phases, work.costs, seconds))
+    test = run.evaluator.measure(run.phases.predictors(run.learner, learned, last), learned)
+    work, seconds, masks = run.phases.collect_work(), perf_counter() - began, run.evaluator.masks
+    row = RowRecord(learned, test.rows, masks, work.phases, work.costs, seconds, test.measures)
+    run.save_row(row, test.predictions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,13 +96,13 @@ class Making:
             self.learner = build_learner(self.cfg, self.stream).to(self.learner.device)
             restore(self.learner, store, index + 1)
 
-    def save_row(self, row: RowRecord) -> None:
-        """Record a row of the accuracy matrix, and tell of it."""
+    def save_row(self, row: RowRecord, predictions: Mapping[str, Any]) -> None:
+        """Record a row of the accuracy matrix, and tell of it. ``predictions`` are those to be kept."""
         key, step = row_key(row.learned), self.phases.step
         metrics = {"learned": row.learned, **tests_of(row)}
         call_loggers(self.loggers, "log_metrics", metrics, step=step)
         self.notify("on_evaluated", self.learner, row.learned, row.first)
-        kept = kept_of(self.callbacks)
+        kept = kept_of(self.callbacks) | ({"predictions": predictions} if predictions else {})
         self.store.save(key, row, self.store.save_tensors(key, kept) if kept else None)
         if self.progress is not None:
             self.progress.say(row.learned, len(self.stream))

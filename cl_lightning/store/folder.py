@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from cl_lightning.errors import InUse, Refusal
 from cl_lightning.store.atomic import is_there
 from cl_lightning.store.files import Store, adapter, content_of
-from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord
+from cl_lightning.store.records import FORMAT, Row, RowRecord, StartRecord, StreamRecord, TaskRecord
 
 T = TypeVar("T")
 AFRESH = "Start afresh with resume=false."
@@ -243,9 +243,13 @@ def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
 def of_this_stream(row: RowRecord, then: list[str], now: list[str]) -> RowRecord:
     """A row of another run for this stream: None for tasks that are not the same in both."""
     same = [i < len(then) and then[i] == now[i] for i in range(len(now))]
-    measured = {name: [a if unchanged else None for unchanged, a in zip(same, fitted(accuracies, len(now)))]
-                for name, accuracies in row.rows.items()}  # fmt: skip
-    return replace(row, rows=measured)
+
+    def cut(rows: dict[str, Row]) -> dict[str, Row]:
+        return {name: [value if unchanged else None for unchanged, value in zip(same, fitted(each, len(now)))]
+                for name, each in rows.items()}  # fmt: skip
+
+    measures = {name: cut(rows) for name, rows in row.measures.items()}
+    return replace(row, rows=cut(row.rows), measures=measures)
 
 
 def fitted(accuracies: list[float | None], tasks: int) -> list[float | None]:

@@ -188,6 +188,7 @@ class RowRecord:
     phases: list[PhaseRecord]  # that predictors trained
     costs: Costs
     seconds: float
+    measures: dict[str, dict[str, Row]] = field(default_factory=dict)  # by name, then by predictor
 
     @property
     def first(self) -> Row:

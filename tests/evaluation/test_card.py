@@ -192,12 +192,12 @@ def test_mini_batches_of_the_test_mix_images_of_all_tasks() -> None:
     tasks = []
 
     class Spy(Evaluator):
-        def predict(self, tested, x, task_of, told):
+        def predict(self, tested, x, y, task_of, told, asked):
             tasks.append(task_of.unique().tolist())
             assert told is not None or not torch.equal(task_of, task_of.sort().values), (
                 "the place in it tells the task"
             )
-            return super().predict(tested, x, task_of, told)
+            return super().predict(tested, x, y, task_of, told, asked)
 
     Spy(s, training(), torch.device("cpu"), Grants()).row(Finetune(build=builder(s), head=s.head), 3)
     assert tasks == [[0, 1, 2]]

@@ -150,11 +150,11 @@ def test_a_probe_of_some_images_counts_these_alone(recited, monkeypatch: pytest.
     looked_at: list[tuple[int, tuple[int, ...]]] = []
     original = Evaluator.predict
 
-    def noting(self, tested, x, task_of, told):
+    def noting(self, tested, x, y, task_of, told, asked):
         numbers = (x[:, 0, 0, 1] * 255).round().int()
         for task in range(3) if len(x) == 15 else ():  # five of each task, mixed
             looked_at.append((task, tuple(sorted(numbers[task_of == task].tolist()))))
-        return original(self, tested, x, task_of, told)
+        return original(self, tested, x, y, task_of, told, asked)
 
     monkeypatch.setattr(Evaluator, "predict", noting)
     results = recited("trainer.probe_at=[1,3]", "trainer.probe_examples=5")
