@@ -42,18 +42,20 @@ AS_THEY_ARE: Settings = {
 }  # fmt: skip
 
 LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experiment
-    "finetune": {"_target_": "Finetune"},
+    "finetune": {"_target_": "Finetune", "batch_norm": "train"},
     "joint": {"_target_": "Joint", "at": "every_task", "restart": True},
     "independent": {"_target_": "Independent", "start": "random", "split_width": False},
     # hidden units divided by the number of tasks; cloned in all three published runs
     "independent_gem": {"_target_": "Independent", "start": "clone", "split_width": True},
     "multimodal": {"_target_": "Multimodal"},
     "ewc": {"_target_": "EWC", "strength": 100.0, "penalty": "separate", "merging": "sum",
-            "fisher": "empirical", "examples": None, "drawn": False, "gamma": 1.0, "free_heads": False},
+            "fisher": "empirical", "examples": None, "drawn": False, "gamma": 1.0, "free_heads": False,
+            "batch_norm": "train"},
     # as Veniat et al. 2021 run it: Fishers of 1024 drawn examples by predicted labels, decayed by 0.9, the
     # last one whole; heads are free
     "online_ewc": {"_target_": "EWC", "strength": 100.0, "penalty": "veniat", "merging": "sum",
-                   "fisher": "predicted", "examples": 1024, "drawn": True, "gamma": 0.9, "free_heads": True},
+                   "fisher": "predicted", "examples": 1024, "drawn": True, "gamma": 0.9, "free_heads": True,
+                   "batch_norm": "first_task"},
     "si": {"_target_": "SI", "strength": 0.1, "damping": 0.1, "clamp": True, "penalty_in_path": False},
     "lwf": {"_target_": "LwF", "strength": 1.0, "temperature": 2.0, "times_squared_temperature": False,
             "warm_up": 0},
@@ -69,7 +71,7 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     "gem": {"_target_": "GEM", "memories": 256, "total": None, "tasks_known": True, "ring": None,
             "margin": 0.5, "heads": "project", "memory_precision": 32},
     "agem": {"_target_": "AGEM", "memories": 256, "heads": "project", "reference_batch": 256},
-    "er": {"_target_": "ER", "policy": "reservoir", "size": 1000, "per_class": False},
+    "er": {"_target_": "ER", "policy": "reservoir", "size": 1000, "per_class": False, "batch_norm": "train"},
     # 40 examples of each of five tasks of two digits
     "vcl": {"_target_": "VCL", "prior": "last", "start": "likelihood", "draws": 100},
     "vcl_coreset": {"_target_": "VCLCoreset", "prior": "last", "start": "likelihood", "draws": 100,
@@ -77,8 +79,8 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     "coreset_only": {"_target_": "VCLCoreset", "prior": "standard", "start": "likelihood", "draws": 100,
                      "size": 40, "choice": "k_center", "coreset_epochs": None},
     "mc_dropout": {"_target_": "MCDropout", "draws": 100},
-    "new_head": {"_target_": "NewHead", "trunk": "freeze"},
-    "new_leg": {"_target_": "NewLeg", "trunk": "freeze"},
+    "new_head": {"_target_": "NewHead", "trunk": "freeze", "batch_norm": "first_task"},
+    "new_leg": {"_target_": "NewLeg", "trunk": "freeze", "batch_norm": "first_task"},
     # one past task, found by 5 neighbours among at most 1000 images; a whole path may be used again
     "mntdp_d": {"_target_": "MNTDP", "k": 1, "prior": "nearest", "allow_head_reuse": True,
                 "neighbours": 5, "searched": 1000},
@@ -192,9 +194,10 @@ REDUCED: Settings = {  # ours, for a CPU
 OF_CTRL: dict[str, Settings] = {
     "ewc": {  # of convolutional networks; the penalty is on shared modules
         "learner.fisher": "predicted", "learner.examples": 1024, "learner.drawn": True,
-        "learner.free_heads": True,
+        "learner.free_heads": True, "learner.batch_norm": "first_task",
     },
-    "er": {"learner.policy": "ring", "learner.size": 15},  # a class of each task
+    "er": {"learner.policy": "ring", "learner.size": 15, "learner.batch_norm": "first_task"},
+    "finetune": {"learner.batch_norm": "first_task"},  # of all learners that share modules
 }  # fmt: skip
 STRENGTHS = {"learner.strength": [1, 5, 10, 50, 100, 500, 1000, 5000, 10000]}  # by whole streams
 STUDIES_OF_CTRL = {

@@ -8,13 +8,13 @@ import torch
 
 from cl_lightning.config.checking import Size
 from cl_lightning.data.task import Batch, Split, Task
-from cl_lightning.learners.base import Learner
+from cl_lightning.learners.parts.batch_norm import Sharing
 from cl_lightning.learners.parts.memory import make_room, reservoir, ring_of_each_class, slots_in_turn
 from cl_lightning.metrics.costs import numbers_in
 from cl_lightning.randomness import moved, rng
 
 
-class ER(Learner):
+class ER(Sharing):
     """Each mini-batch is joined by as many stored examples, drawn with replacement (Chaudhry et al. 2019, On
     tiny episodic memories); every example counts for its own task's outputs.
 

@@ -8,13 +8,14 @@ import torch
 
 from cl_lightning.config.checking import Count, NotNegative, Share
 from cl_lightning.data.task import Batch, Task
-from cl_lightning.learners.base import Candidate, Learner
+from cl_lightning.learners.base import Candidate
+from cl_lightning.learners.parts.batch_norm import Sharing
 from cl_lightning.learners.parts.fisher import Labels, information
 from cl_lightning.learners.parts.gradients import trained
 from cl_lightning.metrics.costs import numbers_in
 
 
-class EWC(Learner):
+class EWC(Sharing):
     """loss + strength/2 sum_k F_k (w - w_k)^2: weights that mattered to past tasks k are pulled back to
     where they were.
 

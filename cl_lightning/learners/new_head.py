@@ -10,45 +10,42 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.data.task import Batch, Task
-from cl_lightning.learners.base import Candidate, Learner, Needs
+from cl_lightning.learners.base import Candidate, Needs
+from cl_lightning.learners.parts.batch_norm import BatchNorm, Sharing
 from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.one_task import own_network, widened
 
 
 class TrunkAndHead(nn.Module):
-    """A trunk and one head. With ``freeze_batch_norm`` the running statistics of the trunk stay as they are,
-    while its weights learn."""
+    """A trunk and one head."""
 
-    def __init__(self, trunk: nn.Module, head: nn.Module, freeze_batch_norm: bool) -> None:
+    def __init__(self, trunk: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self.trunk, self.head, self.freeze_batch_norm = trunk, head, freeze_batch_norm
-
-    def train(self, mode: bool = True) -> TrunkAndHead:
-        super().train(mode)
-        for module in self.trunk.modules() if self.freeze_batch_norm else ():
-            # Private: the one base class of batch normalisation in one, two and three dimensions.
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.eval()
-        return self
+        self.trunk, self.head = trunk, head
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.trunk(x))
 
 
-class NewHead(Learner):
+class NewHead(Sharing):
     """New-head of Veniat et al. 2021: the network of the first task gives its trunk to all others, which get
     a head each.
 
     ``trunk=freeze``: nothing of it changes after the first task. ``trunk=finetune``: its weights go on
-    learning; as in the authors' code its batch normalisation keeps the running statistics of the first task
-    and uses them in training, too.
+    learning.
     """
 
     needs = Needs(task_id_at_test=True)
     starts_anew = True
 
-    def __init__(self, *, trunk: Literal["freeze", "finetune"] = "freeze", **base: Any) -> None:
-        super().__init__(**base)
+    def __init__(
+        self,
+        *,
+        trunk: Literal["freeze", "finetune"] = "freeze",
+        batch_norm: BatchNorm = "first_task",
+        **base: Any,
+    ) -> None:
+        super().__init__(batch_norm=batch_norm, **base)
         self.freezes = trunk == "freeze"
         self.frozen_predictions = self.freezes
         self.trunk, _ = self.parts(0, 1)
@@ -63,8 +60,12 @@ class NewHead(Learner):
         trunk, head = self.parts(task.index, len(task.head.owned[task.index]))
         if not first:
             trunk = nn.Sequential() if self.freezes else self.trunk  # a frozen trunk is nobody's to train
-        network = TrunkAndHead(trunk, head, freeze_batch_norm=not first)
+        network = TrunkAndHead(trunk, head)
         return [Candidate(copy.deepcopy(network), point) for point in self.grid]
+
+    def shared_modules(self, c: Candidate) -> nn.Module:
+        new: Any = c.network
+        return new.trunk
 
     def adopt(self, c: Candidate, task: Task) -> None:
         new: Any = c.network

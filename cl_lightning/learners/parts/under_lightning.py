@@ -17,6 +17,7 @@ class InTraining(Protocol):
     """A phase in training, as a learner knows it: the engine's ``PhaseRun``."""
 
     candidates: list[Any]
+    task: Any  # that is learned
     step: int  # mini-batches trained on
 
     def train(self, learner: Any, block: Any) -> None: ...
