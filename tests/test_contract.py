@@ -51,7 +51,7 @@ VARIANTS = [
     ("learner=new_head", "learner.trunk=finetune"),
     ("learner=new_leg", "learner.trunk=finetune"),
     ("learner=er", "learner.policy=single_pass", "learner.size=20"),
-    ("learner=lwf", "learner.warm_up=2"),
+    ("learner=lwf", "learner.warm_up=1"),
     ("learner=si", "learner.clamp=false", "learner.penalty_in_path=true"),
     ("learner=vcl", "learner.start=drawn", "backbone.heads=per_task"),
     ("learner=coreset_only", "learner.choice=random", "learner.size=8", "learner.coreset_epochs=2"),

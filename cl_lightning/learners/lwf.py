@@ -10,8 +10,9 @@ import torch.nn.functional as F
 
 from cl_lightning.backbones.base import ByTask, called
 from cl_lightning.config.checking import NotNegative, Positive, Size
-from cl_lightning.data.task import Batch, Task
-from cl_lightning.learners.base import Candidate, Learner, Phase, Phases
+from cl_lightning.data.task import Batch
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.learners.parts.one_task import numbers_on
 
 
@@ -20,8 +21,8 @@ class LwF(Learner):
     past heads k stay what they were before the task (Li and Hoiem 2016). H is the cross-entropy.
 
     A past task's outputs are a head where the task has outputs of its own at test; where it has none, all
-    outputs of past tasks together are one. ``warm_up`` trains the new head alone first, in a phase of its own
-    whose winner all candidates go on from; an output layer that tasks share is trained whole.
+    outputs of past tasks together are one. In the first ``warm_up`` epochs of a task the trunk gets no
+    gradient, and the new head is trained alone; an output layer that tasks share is trained whole.
     """
 
     grid_keys, without_strength = ("strength",), {"strength": 0}
@@ -39,26 +40,30 @@ class LwF(Learner):
         self.strength, self.temperature, self.warm_up = strength, temperature, warm_up
         self.scale = temperature**2 if times_squared_temperature else 1.0
 
-    def learn(self, task: Task) -> Phases:
-        found = self.candidates(task)
-        if self.warm_up and task.index:
-            heads = [self.with_trunk_frozen(c, task.index) for c in self.candidates(task)]
-            warm = yield Phase(heads, "warm-up", loss=super().loss, epochs=self.warm_up)
-            for c in found:
-                c.network.load_state_dict(warm.candidate.network.state_dict())
-        best = yield Phase(found)
-        self.adopt(best.candidate, task)
+    def warms_up(self, batch: Batch) -> bool:
+        """Whether the new head is trained alone."""
+        if not self.warm_up or not batch.learning:
+            return False
+        if batch.steps is not None and self.warm_up * batch.batches_per_epoch >= batch.steps:
+            raise Refusal(
+                f"learner.warm_up={self.warm_up} epochs are all of the {batch.steps} mini-batches that a "
+                "task has: nothing but its head would learn. Lower it, or raise trainer.max_epochs."
+            )
+        return batch.epoch < self.warm_up
 
-    def with_trunk_frozen(self, c: Candidate, task: int) -> Candidate:
-        head: Any = c.network.requires_grad_(False).head
-        (head.layers[task] if isinstance(head, ByTask) else head).requires_grad_(True)
-        return c
+    def kind(self, c: Candidate, batch: Batch) -> str:
+        return "warm-up" if self.warms_up(batch) else ""
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> list[torch.Tensor]:
         """What the past heads said before the task."""
         return self.outputs(self.network, batch)[1]
 
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
+        if self.warms_up(batch):
+            network: Any = c.network
+            with torch.no_grad():
+                h = network.features(batch.x)
+            return F.cross_entropy(self.masked(called(network.head, h, batch.task), batch), batch.y)
         (logits, past), T = self.outputs(c.network, batch), self.temperature
         loss = F.cross_entropy(self.masked(logits, batch), batch.y)
         strength = self.scale * c.hparams.get("strength", self.strength)
