@@ -63,8 +63,8 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     "imm": {"_target_": "IMM", "merging": "mode", "alpha": None, "alphas": [], "strength": 0.0, "drop": 0.0,
             "fisher": "sample", "examples": None},
     # Rebuffi et al. 2017: 2000 exemplars; Lopez-Paz and Ranzato 2017: 1280, with a strength of 1
-    "icarl": {"_target_": "ICaRL", "memories": 2000},
-    "icarl_gem": {"_target_": "ICaRLOfGEM", "memories": 1280, "strength": 1.0},
+    "icarl": {"_target_": "ICaRL", "total": 2000},
+    "icarl_gem": {"_target_": "ICaRLOfGEM", "total": 1280, "strength": 1.0},
     "pnn": {"_target_": "PNN"},
     "hat": {"_target_": "HAT", "strength": 0.75, "s_max": 400.0},
     # 5120 memories for 20 tasks; a margin of 0.5
@@ -119,6 +119,24 @@ OF_GEM: dict[str, Settings] = {
     "ewc": {"learner.fisher": "batch_squared"},
     "joint": {"learner.at": "last_task"},  # one pool of all tasks' examples
 }
+CIFAR: Settings = {  # 20 tasks of five classes in their own order; a task's own outputs in loss and test
+    "stream._target_": "cl_lightning.data.streams.split", "stream.source": "cifar100",
+    "stream.classes_per_task": 5, "stream.class_order": "native", "stream.n_train": None,
+    "stream.n_val": 0, "stream.test_share": None, "stream.head": "multi_train_test",
+    "stream.on_shortage": "error",
+    "backbone._target_": "cl_lightning.backbones.ResNet18", "backbone.width": 20,
+    "backbone.heads": "shared", "backbone.channels_last": True,
+}  # fmt: skip
+CIFAR_TUNED: dict[str, Settings] = {  # all others: 0.1; a strength of 1 there is without the 1/2
+    "finetune": {"trainer.lr": 1.0}, "independent_gem": {"trainer.lr": 0.3}, "icarl_gem": {"trainer.lr": 1.0},
+    "ewc": {"trainer.lr": 1.0, "learner.strength": 2.0, "learner.examples": 10},
+}  # fmt: skip
+CIFAR_REDUCED: dict[str, Settings] = {
+    "gem": {"learner.memories": 10},
+    "agem": {"learner.memories": 10},
+    "er": {"learner.size": 50},
+    "icarl_gem": {"learner.total": 50},
+}
 STUDIES_OF_GEM: dict[str, tuple[str, Settings]] = {
     "gem_passes": ("gem_rotations", {}),
     "gem_memory": ("gem_rotations", {}),
@@ -127,9 +145,21 @@ STUDIES_OF_GEM: dict[str, tuple[str, Settings]] = {
 
 
 def of_gem(experiment: str, learner: str) -> Settings:
+    if experiment in ("gem_cifar100", "gem_cifar100_reduced", "gem_table2"):
+        return of_cifar(experiment, learner)
     base, changed = STUDIES_OF_GEM.get(experiment, (experiment, {}))
     own = {**of_learner(learner), **OF_GEM.get(learner, {}), **TUNED.get((base, learner), {})}
     return {**GEM, **GEM_STREAMS[base], **own, **changed}
+
+
+def of_cifar(experiment: str, learner: str) -> Settings:
+    same = {key: value for key, value in GEM.items() if not key.startswith(("backbone.", "stream.order"))}
+    tuned = {key: value for key, value in OF_GEM.get(learner, {}).items() if key.startswith("learner.")}
+    own = {**of_learner(learner), **tuned, **CIFAR_TUNED.get(learner, {})}
+    if experiment == "gem_cifar100_reduced":
+        reduced = {"stream.tasks": 5, "stream.n_train": 500}
+        return {**same, **CIFAR, **reduced, **own, **CIFAR_REDUCED.get(learner, {})}
+    return {**same, **CIFAR, **own}
 
 
 # ---- Veniat et al. 2021 ------------------------------------------------------------------------------------
@@ -359,6 +389,7 @@ STUDIED = {
     "gem_passes": {
         "learner": "joint,finetune,independent_gem,multimodal,ewc,gem", "trainer.max_epochs": "1,2,5"},
     "gem_memory": {"learner.memories": "10,64,128,256", "learner.margin": "0.0,0.5"},
+    "gem_table2": {"learner": "gem,icarl_gem", "learner.total": "200,1280,2560,5120"},
     "gem_table1": {"learner": "finetune,independent_gem,multimodal,ewc,gem"},
     "ctrl_ablation_k": {"learner.k": "1,all"},
     "ctrl_ablation_prior": {"learner.prior": "nearest,random"},

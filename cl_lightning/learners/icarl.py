@@ -24,7 +24,7 @@ class ICaRL(Learner):
     together (Rebuffi et al. 2017).
 
     The loss is the binary cross-entropy of all outputs: targets of past classes are what the last network
-    said of the image, those of new classes 0 and 1. ``memories`` exemplars in all are shared equally by the
+    said of the image, those of new classes 0 and 1. ``total`` exemplars in all are shared equally by the
     classes so far: each list is in the order of herding, and a shorter one is its beginning. Means are of
     features of length 1, and have length 1. A class of the open task has the mean of its training examples,
     until it has exemplars. Where tasks have the same outputs, a class has one mean over all of them.
@@ -32,14 +32,14 @@ class ICaRL(Learner):
 
     first_as_finetune = False
 
-    def __init__(self, *, memories: Size = 2000, **base: Any) -> None:
+    def __init__(self, *, total: Size = 2000, **base: Any) -> None:
         super().__init__(**base)
-        self.memories = memories
+        self.total = total
 
     # ---- training ------------------------------------------------------------------------------------------
 
     def learn(self, task: Task) -> Phases:
-        score = self.scored(task) if task.val is not None and self.memories else None
+        score = self.scored(task) if task.val is not None and self.total else None
         best = yield Phase(self.candidates(task), train=self.trained_on(task), score=score)
         self.adopt(best.candidate, task)
 
@@ -78,7 +78,7 @@ class ICaRL(Learner):
 
     def on_task_end(self, task: Task) -> None:
         so_far = outputs_of(self.head.owned[: task.index + 1])
-        size, rows = self.memories // len(so_far), []
+        size, rows = self.total // len(so_far), []
         x, y, of_task = Split.union([task.train, *self.exemplars]).parts
         for output in so_far:
             of_class = (y == output).nonzero()[:, 0]
@@ -139,10 +139,10 @@ class ICaRLOfGEM(ICaRL):
     The loss is that of finetuning and, for each past task, ``strength`` KL(old, now) of one exemplar a class,
     drawn for each mini-batch. "Old" is what the network said of an exemplar after the last task. Features are
     the logits as they are; herding goes by a task's own. Their program never shortens lists, and holds more
-    than ``memories``; here they are shortened.
+    than ``total``; here they are shortened.
     """
 
-    grid_keys, without_strength = ("strength",), {"memories": 0}
+    grid_keys, without_strength = ("strength",), {"total": 0}
 
     def __init__(self, *, strength: NotNegative = 1.0, **base: Any) -> None:
         super().__init__(**base)

@@ -62,7 +62,7 @@ def test_herding_takes_nothing_twice_and_is_nearer_to_the_mean_than_chance() -> 
     assert nearer >= 95
 
 
-def learned_by_hand(memories: int) -> tuple[list, dict[int, torch.Tensor]]:
+def learned_by_hand(total: int) -> tuple[list, dict[int, torch.Tensor]]:
     """Network and exemplars (their images by class) after three tasks, in plain torch."""
     net, kept = by_hand.fresh(0, WIDTHS), {}
     for index in range(3):
@@ -78,7 +78,7 @@ def learned_by_hand(memories: int) -> tuple[list, dict[int, torch.Tensor]]:
             p = by_hand.logits(net, images).sigmoid()
             loss = -(targets * p.log() + (1 - targets) * (1 - p).log()).mean()
             by_hand.move(net, by_hand.gradient(loss, net))
-        size = memories // (2 * (index + 1))
+        size = total // (2 * (index + 1))
         kept = {c: images[:size] for c, images in kept.items()}
         for c in (2 * index, 2 * index + 1):
             images = task.train.x[task.train.y == c]
@@ -88,7 +88,7 @@ def learned_by_hand(memories: int) -> tuple[list, dict[int, torch.Tensor]]:
 
 
 def test_three_tasks_are_learned_as_by_hand() -> None:
-    learner = by_hand.learned(made(memories=20), PAIRS)
+    learner = by_hand.learned(made(total=20), PAIRS)
     net, kept = learned_by_hand(20)
     assert torch.allclose(by_hand.row(list(learner.network.parameters())), by_hand.row(net), atol=1e-5)
     assert [len(images) for images in kept.values()] == [3] * 6, "20 shared by 6"
@@ -109,7 +109,7 @@ def test_lists_are_cut_to_their_beginnings_and_never_exceed_the_memory() -> None
             super().on_task_end(task)
             self.lists.append([self.memory["x"][self.memory["y"] == c] for c in range(2 * task.index + 2)])
 
-    learn(made(cls=Noting, memories=25), PAIRS, by_hand.SETTINGS)
+    learn(made(cls=Noting, total=25), PAIRS, by_hand.SETTINGS)
     for seen, lists in enumerate(Noting.lists, start=1):
         assert [len(own) for own in lists] == [25 // (2 * seen)] * 2 * seen
     for before, after in zip(Noting.lists, Noting.lists[1:]):
@@ -117,7 +117,7 @@ def test_lists_are_cut_to_their_beginnings_and_never_exceed_the_memory() -> None
 
 
 def test_targets_of_past_classes_are_the_last_networks_and_no_ones_and_zeros() -> None:
-    learner = by_hand.learned(made(memories=20), PAIRS)
+    learner = by_hand.learned(made(total=20), PAIRS)
     (c,) = learner.candidates(PAIRS.task(1))
     batch = Batch(*PAIRS.task(1).train.parts, learning=1)
     said = learner.shared(batch, [c])
@@ -129,7 +129,7 @@ def test_targets_of_past_classes_are_the_last_networks_and_no_ones_and_zeros() -
 
 
 def test_a_prediction_does_not_change_with_the_scale_of_features() -> None:
-    learner = by_hand.learned(made(memories=20), PAIRS)
+    learner = by_hand.learned(made(total=20), PAIRS)
     x, scaled = PAIRS.test(0).x, copy.deepcopy(learner)
     with torch.no_grad():
         for p in scaled.network.trunk.linear2.parameters():
@@ -148,7 +148,7 @@ def test_validation_chooses_by_the_means_that_it_would_predict_with() -> None:
             numbers = self(task.val.x, None).argmax(1)
             self.scores.append((numbers == task.val.y).float().mean().item())
 
-    learned = learn(made(cls=Noting, memories=20), PAIRS, toys.training(patience=10))
+    learned = learn(made(cls=Noting, total=20), PAIRS, toys.training(patience=10))
     assert [learned.phase(t).chosen.measure for t in range(3)] == pytest.approx(Noting.scores)
     assert min(Noting.scores) > 0.5
 
@@ -158,10 +158,10 @@ def test_validation_chooses_by_the_means_that_it_would_predict_with() -> None:
 
 def test_without_exemplars_the_single_pass_form_is_finetune_to_the_bit() -> None:
     finetune = learn(Finetune(build=builder(MASKED), head=MASKED.head, seed=3), MASKED, by_hand.SETTINGS)
-    icarl = learn(made(MASKED, ICaRLOfGEM, memories=0), MASKED, by_hand.SETTINGS)
+    icarl = learn(made(MASKED, ICaRLOfGEM, total=0), MASKED, by_hand.SETTINGS)
     assert icarl.weights.equal(finetune.weights)
     assert icarl.matrix == finetune.matrix
-    on = learn(made(MASKED, ICaRLOfGEM, memories=60), MASKED, by_hand.SETTINGS)
+    on = learn(made(MASKED, ICaRLOfGEM, total=60), MASKED, by_hand.SETTINGS)
     assert not torch.allclose(on.weights, finetune.weights, atol=1e-4)
 
 
@@ -184,7 +184,7 @@ def test_the_single_pass_form_learns_two_tasks_as_by_hand() -> None:
             images = task.train.x[task.train.y == c]
             kept[c] = images[herded_by_hand(by_hand.logits(net, images)[:, own].detach(), size)]
         said = by_hand.logits(net, torch.cat(list(kept.values()))).detach()
-    learner = made(MASKED, ICaRLOfGEM, memories=20, strength=strength)
+    learner = made(MASKED, ICaRLOfGEM, total=20, strength=strength)
     learner = learn(learner, MASKED, by_hand.SETTINGS, tasks=2).learner
     assert torch.allclose(by_hand.row(list(learner.network.parameters())), by_hand.row(net), atol=1e-5)
     assert learner.memory["x"].equal(torch.cat(list(kept.values())))
