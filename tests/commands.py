@@ -184,8 +184,8 @@ def process(
 
 
 def but_what_may_differ(results: dict) -> dict:
-    """Results without the three things in which identical runs may differ."""
-    kept = {key: value for key, value in results.items() if key not in ("command", "environment")}
+    """Results without the things in which identical runs may differ."""
+    kept = {key: value for key, value in results.items() if key not in ("command", "environment", "crc")}
     return {
         **kept,
         "costs": [{key: value for key, value in cost.items() if key != "seconds"} for cost in kept["costs"]],

@@ -71,7 +71,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "two_seeds": (*TINY, "--multirun", "seed=0,1", "learner=finetune,joint", "selection=none"),
 }  # fmt: skip
 BRANCH = (*TINY, "learner=finetune", "selection=none", "from_task=1")
-MAY_DIFFER = {"command", "environment", "version", "seconds", "outputs", "run"}
+MAY_DIFFER = {"crc", "command", "environment", "version", "seconds", "outputs", "run"}
 
 
 def record(folder: Path, names: Sequence[str]) -> None:

@@ -217,8 +217,7 @@ def what_is_left(outputs: Path) -> dict[str, Any]:
         lines = path.read_text().replace(str(outputs), "").splitlines()
         left[path.name] = [line for line in lines if "seconds" not in line]
     for path in outputs.glob("*/*/*/results.json"):
-        results = but_what_may_differ(json.loads(path.read_text()))
-        left[path.parent.name] = {**results, "chosen": {**(results["chosen"] or {}), "seconds": None}}
+        left[path.parent.name] = but_what_may_differ(json.loads(path.read_text()))
     return left
 
 

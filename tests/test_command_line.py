@@ -19,6 +19,7 @@ from hydra.plugins.sweeper import Sweeper
 
 from cl_lightning.cli.help import GROUPS
 from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.report.reading import runs_in
 from cl_lightning.selection.sweep import in_a_sweep
 from tests import docs
 from tests.commands import SMALL, command, process
@@ -144,7 +145,8 @@ def test_the_pages_learners_run_from_outside_the_package(page: str, tmp_path: Pa
         held = results["costs"][0]["held"].items()
         assert any(key.startswith("memory.") and size > 0 for key, size in held)
     if page == "README":  # whose grid chooses a learner that does something
-        (chosen,) = [results["config"]["learner"]["strength"] for results in made if results["chosen"]]
+        runs = runs_in([tmp_path])
+        (chosen,) = [each["config"]["learner"]["strength"] for each in runs.results if runs.choice(each)]
         assert len(made) == 2
         assert chosen == 10
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,14 @@ from cl_lightning.cli.jobs import Job, config_dirs, kept_of
 from cl_lightning.config.resolvers import WITHOUT_RESULT
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.runs.identity import learner_name
-from cl_lightning.selection.stream_level import Choice
+from cl_lightning.selection.stream_level import Chosen
 from cl_lightning.selection.sweep import as_override
 from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.folder import open_store
-from cl_lightning.store.records import ChosenRecord, StartRecord
+from cl_lightning.store.records import StartRecord
 
 
-def write_best(
-    sweeper: Any, job: Job, choice: Choice, record: ChosenRecord, over_seeds: bool, also: Sequence[str]
-) -> Path:
+def write_best(sweeper: Any, job: Job, chosen: Chosen, over_seeds: bool, also: Sequence[str]) -> Path:
     """``best/<learner>-s<seed>.yaml``: a choice for ``+best=`` that makes the winner again. ``also`` are the
     overrides of this choice that not all have; but for the learner's, they are part of the name."""
     loader, folder = sweeper.hydra_context.config_loader, sweeper.launcher.folder
@@ -37,11 +35,14 @@ def write_best(
     values_of = [
         re.sub(r"\W+", "_", each.partition("=")[2]) for each in also if not each.startswith("learner=")
     ]
-    name = "-".join([learner_name(cfg), *values_of, *([] if over_seeds else [f"s{choice.seeds[0]}"])])
+    name = "-".join([learner_name(cfg), *values_of, *([] if over_seeds else [f"s{chosen.seeds[0]}"])])
     overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(job.overrides))
-    head = [*head_of(job, choice, record), f"# {shlex.join(command_of(sweeper, name, job, overrides))}"]
-    body = body_of(loader, overrides, over_seeds)
-    body["chosen"] = {"fingerprint": start_of(job).fingerprint, **asdict(record)}
+    head = [*head_of(job, chosen), f"# {shlex.join(command_of(sweeper, name, job))}"]
+    deleted = {override.key_or_group.replace("/", ".") for override in overrides if override.is_delete()}
+    left = OmegaConf.create({key: OmegaConf.select(cfg, key) for key in sorted(deleted)})
+    plain: Any = OmegaConf.to_container(left)
+    chosen = replace(chosen, deleted=plain)
+    body = {**body_of(loader, overrides, over_seeds), "chosen": asdict(chosen)}
     if is_a_sweep(sweeper, overrides):
         body["hydra"] = {"mode": "RUN", "sweeper": {"params": None}}
     path = folder / "best" / f"{name}.yaml"
@@ -58,9 +59,10 @@ def body_of(loader: Any, overrides: Sequence[Override], over_seeds: bool) -> dic
     left_out = (*WITHOUT_RESULT, "hydra", "chosen", *["seed"] * over_seeds)
     for override in overrides:
         key, value = override.key_or_group, override.value()
-        if override.is_delete():
+        if override.is_delete():  # a file cannot: the program does, as ``chosen`` says
             continue
         if loader.repository.group_exists(key):
+            key += f"@{override.package}" if override.package else ""
             if override.is_add():
                 added.append({f"/{key}": value})
             else:
@@ -85,7 +87,7 @@ def start_of(job: Job) -> StartRecord:
     return found[1]
 
 
-def head_of(job: Job, choice: Choice, record: ChosenRecord) -> list[str]:
+def head_of(job: Job, chosen: Chosen) -> list[str]:
     """What chose the winner, among what, under which rules and by which program."""
     start = start_of(job)
     program = f"{start.version['package']} ({start.version['source_hash']})"
@@ -93,18 +95,17 @@ def head_of(job: Job, choice: Choice, record: ChosenRecord) -> list[str]:
         "# @package _global_",
         "# Chosen by selection=stream_level: the best mean validation accuracy over all tasks at the end of "
         "the stream",
-        f"# score {choice.score:.6f}; seeds {', '.join(map(str, choice.seeds))}; "
-        f"{record.scored} of {record.points} points have a score",
+        f"# score {chosen.score:.6f}; seeds {', '.join(map(str, chosen.seeds))}; "
+        f"{chosen.scored} of {chosen.points} points have a score",
         f"# protocol: head {start.stream.head}; {scenario_in(start.stream.tasks, start.needs) or 'one task'}",
         f"# stream {start.stream.fingerprint}",
         f"# program {program}; commit {start.environment.get('commit', 'unknown')}",
-        f"# sweep {record.sweep}",
+        f"# sweep {chosen.sweep}",
     ]
 
 
-def command_of(sweeper: Any, name: str, job: Job, overrides: Sequence[Override]) -> list[str]:
-    """The command that makes the winner again, or finds it: with the folders of the sweep's own command. It
-    deletes what a file cannot."""
+def command_of(sweeper: Any, name: str, job: Job) -> list[str]:
+    """The command that makes the winner again, or finds it: with the folders of the sweep's own command."""
     folder, own = str(from_here(sweeper.launcher.folder)), config_dirs(sweeper.config.hydra)
     places = [str(place) for place in sweeper.config.hydra.searchpath or []]
     places += [folder] * bool(own)  # of several --config-dir only the last would count
@@ -112,7 +113,6 @@ def command_of(sweeper: Any, name: str, job: Job, overrides: Sequence[Override])
         *("python", "-m", "cl_lightning", "--config-dir", *(map(from_here, own) if own else [folder])),
         *[f"hydra.searchpath={as_override(places)}"] * bool(places),
         f"+best={name}",
-        *(f"~{override.key_or_group}" for override in overrides if override.is_delete()),
         *(override for override in job.overrides if override.startswith("outputs=")),
     ]
 

@@ -1,4 +1,4 @@
-"""What a search over whole streams leaves: a table of its points, and marks in the runs that were chosen."""
+"""What a search over whole streams comes to: a table of its points, and what its winners' files say."""
 
 from __future__ import annotations
 
@@ -11,54 +11,40 @@ from typing import Any
 from rich.console import Console
 
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.sweeps import read_sweep
 from cl_lightning.report.layout import Column, new_console, tables, titled
-from cl_lightning.report.results import mark_chosen, results_of
+from cl_lightning.report.results import results_of
 from cl_lightning.report.schema import TaskCosts
 from cl_lightning.report.tables import metric_table, metrics_in
 from cl_lightning.selection.job_names import different, name_of
-from cl_lightning.selection.stream_level import Choice, Scored, is_for, winning
+from cl_lightning.selection.stream_level import Choice, Chosen, Scored, is_for, winning
 from cl_lightning.store.folder import open_store
-from cl_lightning.store.records import ChosenRecord
 
 
-def write_choice(
-    sweep: str, jobs: Sequence[Job], scored: Sequence[Scored], chosen: Sequence[Job], choice: Choice
-) -> ChosenRecord:
-    """Record in the runs that were chosen that they were, from how many, and what the search cost."""
+def chosen_of(
+    sweep: str, jobs: Sequence[Job], scored: Sequence[Scored], winner: Job, choice: Choice
+) -> Chosen:
+    """What the winner's file says of a choice: among how many points, and what the search cost."""
     own = [(job, each) for job, each in zip(jobs, scored) if is_for(choice, each)]
     points = {each.number for _, each in own}
     costs = [cost for job, _ in own if job.folder for cost in costs_in(Path(job.folder))]
-    record = ChosenRecord(
-        points=len(points),
+    found = open_store(folder_of(winner))
+    assert found is not None, "it has a score"
+    return Chosen(
+        fingerprint=found[1].fingerprint,
         seeds=list(choice.seeds),
+        points=len(points),
+        scored=len(points - {each.number for _, each in own if each.score is None}),
         score=choice.score,
         flops=sum(cost["flops_executed"] for cost in costs),
         seconds=sum(cost["seconds"].get("cpu", 0.0) for cost in costs),
-        scored=len(points - {each.number for _, each in own if each.score is None}),
         sweep=sweep,
     )
-    for job in chosen:
-        mark_chosen(folder_of(job), record)
-    return record
 
 
 def costs_in(folder: Path) -> Sequence[TaskCosts]:
     """What the tasks of a run cost; of one that came to no end, those that it learned."""
     found = open_store(folder)
     return [] if found is None else results_of(*found)["costs"]
-
-
-def take_back(sweep: str, folder: Path, winners: Sequence[Sequence[Job]]) -> None:
-    """Unmark runs that this sweep chose before and does not choose now: jobs that were missing have ended. A
-    run that another sweep has chosen since stays marked."""
-    now = {folder_of(job).resolve() for chosen in winners for job in chosen}
-    for before in read_sweep(folder).get("chosen", []):
-        for run in before.get("runs", []):  # older sweeps do not say
-            found = None if (folder / run).resolve() in now else open_store(folder / run)
-            record = found and found[0].load("chosen", ChosenRecord)
-            if record and record.sweep in (sweep, None):
-                mark_chosen(folder / run, None)
 
 
 def folder_of(job: Job) -> Path:

@@ -19,9 +19,10 @@ from cl_lightning.cli.dashboard import report_wandb
 from cl_lightning.cli.jobs import name_of
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
-from cl_lightning.report.compare import Group, groups_in, in_order, keys_of, markdown, runs_in, table
+from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, markdown, table
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
+from cl_lightning.report.reading import runs_in
 from cl_lightning.report.results import write_unfinished
 from cl_lightning.report.schema import schema
 from cl_lightning.selection.sweep import JOBS, read_jobs
@@ -66,8 +67,9 @@ def report_results(arguments: Sequence[str]) -> int:
     elif options.results:
         print(*(f"Results: {path}" for path in write_unfinished(options.folders)), sep="\n")
     else:
-        groups = groups_in(options.folders)
-        print_groups(groups, unfinished(runs_in(options.folders)), options.markdown, options.validation)
+        runs = runs_in(options.folders)
+        groups = groups_of(runs, options.folders)
+        print_groups(groups, unfinished(runs), options.markdown, options.validation)
     return 0
 
 

@@ -123,18 +123,20 @@ def refuse_twice(jobs: Sequence[list[str]]) -> None:
 def leave(
     sweeper: Any, arguments: list[str], found: Sequence[Scored], choices: Sequence[Choice], over_seeds: bool
 ) -> None:
-    """What a search over whole streams leaves: its record, the winners' files, a mark in their runs."""
+    """What a search over whole streams leaves: its record and the winners' files."""
     from cl_lightning.cli.best import write_best
-    from cl_lightning.cli.choice import take_back, write_choice
+    from cl_lightning.cli.choice import chosen_of
 
     folder, jobs, name = sweeper.launcher.folder, sweeper.launcher.jobs, sweep_name(sweeper.config)
-    winners = [winning(choice, jobs, found) for choice in choices]
-    take_back(name, folder, winners)
     write_sweep(sweeper, "stream_level", arguments, found, choices)
-    for choice, chosen in zip(choices, winners):
+    written = set()
+    for choice in choices:
         also = different(choice.others, [other.others for other in choices])
-        record = write_choice(name, jobs, found, chosen, choice)
-        write_best(sweeper, chosen[0], choice, record, over_seeds, also)
+        winner = winning(choice, jobs, found)[0]
+        chosen = chosen_of(name, jobs, found, winner, choice)
+        written.add(write_best(sweeper, winner, chosen, over_seeds, also))
+    for path in {*folder.glob("best/*.yaml")} - written:  # of a choice that is not made any more
+        path.unlink()
 
 
 def chosen_runs(folder: Path) -> set[Path]:

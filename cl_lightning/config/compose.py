@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from pydantic import Field
 
 from cl_lightning.config.checking import Count, FolderName, Size, Text, check_arguments, target_of
@@ -67,6 +67,20 @@ class Settings:
     progress: bool
     grants: Grants
     debug: Debug
+
+
+def without_deleted(cfg: DictConfig) -> DictConfig:
+    """A copy of the configuration without the keys that a search over whole streams took out (``~key``): its
+    winner's file names them, since a file cannot take out what another has."""
+    cfg = cfg.copy()
+    for key, instead in (cfg.get("chosen") or {}).get("deleted", {}).items():
+        parent, _, last = key.rpartition(".")
+        node = OmegaConf.select(cfg, parent) if parent else cfg
+        with open_dict(node):
+            del node[last]
+            if instead is not None:
+                node[last] = instead
+    return cfg
 
 
 def check_config(cfg: DictConfig) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cl_lightning.evaluation.scenario import TASK, scenario
-from cl_lightning.store.records import ChosenRecord, RowRecord, StartRecord, TaskRecord
+from cl_lightning.store.records import RowRecord, StartRecord, TaskRecord
 
 # Growth of costs that is allowed: they also depend on how full the last mini-batch of an epoch is.
 GROWTH = 1.1
@@ -46,7 +46,6 @@ class Setting:
     declares_past: bool = False
     passes: int | None = None  # of a single pass: how often each example may be seen
     callbacks: Sequence[str] = ()  # the user's own
-    chosen: ChosenRecord | None = None  # by a search over whole streams
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,6 @@ def card_of(
     start: StartRecord,
     tasks: Sequence[TaskRecord],
     rows: Sequence[RowRecord],
-    chosen: ChosenRecord | None = None,
 ) -> list[Finding]:
     """The card of a run, made of its records; empty before the first task is learned."""
     stream, needs = start.stream, start.needs
@@ -75,7 +73,6 @@ def card_of(
         declares_past=needs["past_data"],
         passes=start.passes,
         callbacks=start.callbacks,
-        chosen=chosen,
     )
     return (
         card(setting, [facts_of(task, stream.tasks[task.task]["n_train"]) for task in tasks]) if tasks else []
@@ -108,7 +105,7 @@ def card(setting: Setting, facts: Sequence[TaskFacts]) -> list[Finding]:
         no_stored_examples("no retraining on old tasks", setting, facts),
         more_than_two_tasks(len(facts)),
         no_stored_examples("low memory", setting, facts),
-        causality(setting, facts),
+        causality(facts),
         constant_update(facts),
     ]
     if setting.passes:
@@ -201,14 +198,15 @@ def more_than_two_tasks(tasks: int) -> Finding:
     return verdict("more than two tasks", tasks > 2, f"{tasks} task{'s' * (tasks > 1)}")
 
 
-def causality(setting: Setting, facts: Sequence[TaskFacts]) -> Finding:
+def chosen_over_streams(points: int, scored: int) -> Finding:
+    """Causality of a run that a search over whole streams chose: its winner's file tells, and no record."""
+    told = f"validation data of all tasks, past and future, chose this run among {scored}"
+    lacking = f"; {points - scored} of {points} points have no score" * (scored < points)
+    return verdict("causality", False, f"{told} over whole streams (selection=stream_level){lacking}")
+
+
+def causality(facts: Sequence[TaskFacts]) -> Finding:
     rule = "causality"
-    if chosen := setting.chosen:
-        scored = chosen.points if chosen.scored is None else chosen.scored
-        told = f"validation data of all tasks, past and future, chose this run among {scored}"
-        lacking = f"; {chosen.points - scored} of {chosen.points} points have no score"
-        more = lacking * (scored < chosen.points)
-        return verdict(rule, False, f"{told} over whole streams (selection=stream_level){more}")
     ahead = [i for i, fact in enumerate(facts) if max(fact.lent) > i]
     if ahead:
         return verdict(

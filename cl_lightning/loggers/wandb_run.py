@@ -21,6 +21,7 @@ from cl_lightning.loggers.csv_file import CSVLogger
 from cl_lightning.loggers.wandb_service import CHOSEN, Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.printed import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
+from cl_lightning.report.reading import choices_in
 from cl_lightning.runs.identity import as_used
 from cl_lightning.selection.sweep import in_rounds
 from cl_lightning.store.records import StartRecord
@@ -83,7 +84,8 @@ def open_wandb(
 def send_run(folder: Path, account: Account, tags: Sequence[str] = (), checkpoints: bool = False) -> bool:
     """Send a run from its records: a finished one, or one that was killed. Returns whether W&B took it."""
     results = Projection(folder).results()
-    run = WandbRun(folder, account, [*tags, *[CHOSEN] * (results["chosen"] is not None)], checkpoints)
+    is_chosen = (results["fingerprint"], results["seed"]) in choices_in([], [folder.resolve()])[0]
+    run = WandbRun(folder, account, [*tags, *[CHOSEN] * is_chosen], checkpoints)
     run.close("success" if results["finished"] else "failed")
     return run.service.alive
 

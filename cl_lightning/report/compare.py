@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,10 +13,11 @@ from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.printed import rows_beside
-from cl_lightning.report.results import results_of
+from cl_lightning.report.reading import Runs, runs_in
+from cl_lightning.report.schema import Results
 from cl_lightning.report.tables import module_paths
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
-from cl_lightning.store.folder import open_store
+from cl_lightning.selection.stream_level import Chosen
 
 COLUMNS = {  # results, and their heads in a table
     "validation": "val",
@@ -68,15 +68,10 @@ class Group:
     settings: dict[str, Any]  # dotted names
     seeds: tuple[int, ...]
     values: dict[str, list[float]]  # of COLUMNS, one a seed; without those that some run does not have
-    images: frozenset[tuple[str, str]] = (
-        frozenset()
-    )  # sources with the digests of their images, where runs tell them
-    code: Mapping[Code, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # with the seeds that it ran, where runs tell it
-
+    images: frozenset[tuple[str, str]] = frozenset()  # sources with the digests of their images
+    code: Mapping[Code, tuple[int, ...]] = field(default_factory=dict)  # with the seeds that it ran
     chosen: tuple[int, ...] = ()  # seeds for which validation data of whole streams chose it
-    scenario: str = ""  # where runs tell it
+    scenario: str = ""
 
     @property
     def stream(self) -> list[tuple[str, str]]:
@@ -93,71 +88,54 @@ class Group:
         return f"{statistics.fmean(values):.{digits}f}{spread}"
 
 
-def groups_in(folders: Iterable[Path]) -> list[Group]:
+def groups_in(folders: Sequence[Path]) -> list[Group]:
     """All finished runs below the folders, by experiment, learner and fingerprint."""
-    found: dict[tuple, list[dict]] = {}
-    for results in runs_in(folders):
-        same = found.setdefault((results["name"], results["learner"], results["fingerprint"]), [])
-        if results.get("finished", True) and results["seed"] not in [
-            run["seed"] for run in same
-        ]:  # copies of a run are one run
-            same.append(results)
-    if not any(found.values()):
-        raise Refusal(
+    return groups_of(runs_in(folders), folders)
+
+
+def groups_of(runs: Runs, folders: Sequence[Path]) -> list[Group]:
+    found: dict[tuple, dict[int, Results]] = {}
+    for results in runs.results:
+        if results["finished"]:
+            same = found.setdefault((results["name"], results["learner"], results["fingerprint"]), {})
+            same.setdefault(results["seed"], results)  # copies of a run are one run
+    if not found:
+        nothing = (
             f"No finished run (results.json) lies below {', '.join(map(str, folders))}. Give folders of "
             "runs, like outputs/NAME."
         )
-    return [group_of(runs) for _, runs in sorted(found.items()) if runs]
+        raise Refusal("\n".join([nothing, *runs.said]))
+    return [
+        group_of([by_seed[seed] for seed in sorted(by_seed)], runs) for _, by_seed in sorted(found.items())
+    ]
 
 
-def runs_in(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """The results of all runs below the folders; of unfinished ones as far as they are."""
-    files = (path for top in folders for name in ("results.json", "run.json") for path in top.rglob(name))
-    for folder in sorted({path.resolve().parent for path in files}):
-        if (folder / "results.json").is_file():
-            yield read(folder / "results.json")
-        else:
-            store, start = open_store(folder) or (None, None)
-            if store is not None and start is not None:
-                yield dict(results_of(store, start))
-
-
-def read(path: Path) -> dict[str, Any]:
-    try:
-        results = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        results = None
-    if (
-        not isinstance(results, dict)
-        or not {"name", "learner", "fingerprint", "seed", "config", "metrics", "costs"} <= results.keys()
-    ):
-        raise Refusal(
-            f"{path} was not written by a run of this program, or is damaged. Give folders without it, or "
-            "make the run again."
-        )
-    return results
-
-
-def group_of(runs: Sequence[dict]) -> Group:
-    rows = [values_of(run) for run in runs]
+def group_of(same: Sequence[Results], runs: Runs) -> Group:
+    """Runs in the order of their seeds."""
+    rows = [values_of(each, runs.choice(each)) for each in same]
     values: dict[str, list[float]] = {}
     for column in COLUMNS:
         known = [value for value in (row[column] for row in rows) if value is not None]
         if len(known) == len(rows) or (known and column in OF_THE_CHOSEN):
             values[column] = known
-    one, seeds = runs[0], tuple(sorted(run["seed"] for run in runs))
-    images = frozenset(pair for run in runs for pair in run.get("stream", {}).get("images", {}).items())
-    chosen = tuple(sorted(run["seed"] for run in runs if run.get("chosen")))
-    settings = settings_of(one["config"])
-    told = scenario_in(one.get("stream", {}).get("tasks", []), one.get("needs", {}))
-    more = (images, code_of(runs), chosen, str(told or ""))
-    return Group(one["name"], one["learner"], settings, seeds, values, *more)
+    one, tasks = same[0], same[0]["stream"]["tasks"]
+    return Group(
+        one["name"],
+        one["learner"],
+        settings_of(one["config"]),
+        tuple(each["seed"] for each in same),
+        values,
+        images=frozenset(pair for each in same for pair in each["stream"]["images"].items()),
+        code=code_of(same),
+        chosen=tuple(each["seed"] for each in same if runs.choice(each)),
+        scenario=str(scenario_in(tasks, one["needs"]) or ""),
+    )
 
 
-def code_of(runs: Sequence[dict]) -> dict[Code, tuple[int, ...]]:
+def code_of(same: Sequence[Results]) -> dict[Code, tuple[int, ...]]:
     """Which code ran which seeds."""
     seeds: dict[Code, tuple[int, ...]] = {}
-    for run in sorted((run for run in runs if "version" in run), key=lambda run: run["seed"]):
+    for run in same:
         version, modules = run["version"], sorted(targets(run["config"]))
         own = tuple(m for m in modules if m.partition(".")[0] != "cl_lightning" or m.startswith(LEARNERS))
         code = Code(version["package"], version["torch"], version["source_hash"], own)
@@ -165,39 +143,33 @@ def code_of(runs: Sequence[dict]) -> dict[Code, tuple[int, ...]]:
     return seeds
 
 
-def values_of(run: dict) -> dict[str, float | None]:
+def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | None]:
     cpu = [cost["seconds"].get("cpu") for cost in run["costs"]]
-    last, reference, notes = run["costs"][-1], run.get("reference"), module_paths(run)  # from schema 3 on
-    memory = last["published_memory"] / 1e6 if reference and last["published_memory"] else None
-    chosen = run.get("chosen")  # from schema 5 on
+    last, reference, notes = run["costs"][-1], run["reference"], module_paths(run)
+    validated = run["validation_at_end"]
     return {
         **dict.fromkeys(COLUMNS),
         **run["metrics"],
-        "validation": (run.get("validation_at_end") or {}).get("mean"),  # from schema 4 on
+        "validation": validated["mean"] if validated else None,
         "transfer": reference["transfer"] if reference else None,
         "gain": gain(run) if reference else None,
         "reused": notes[-1]["reused"] if notes else None,
-        "memory": memory,
-        "cpu_seconds": sum(cpu) if None not in cpu else None,
-        "search_flops": chosen["flops"] / 1e12 if chosen else None,
-        "search_seconds": chosen["seconds"] if chosen else None,
+        "memory": (last["published_memory"] or 0) / 1e6 or None if reference else None,
+        "cpu_seconds": sum(each or 0.0 for each in cpu) if None not in cpu else None,
+        "search_flops": chosen.flops / 1e12 if chosen else None,
+        "search_seconds": chosen.seconds if chosen else None,
     }
 
 
-def gain(run: Mapping[str, Any]) -> float | None:
+def gain(run: Results) -> float | None:
     """delta(T1, T1') of Veniat et al. 2021: accuracy on the last task at the end minus that on the first when
     it was learned, where both have the same classes of one source."""
     tasks, matrix = run["stream"]["tasks"], run["accuracy_matrix"]
-    (first, first_classes), (last, last_classes) = (
-        (task["source"], sorted(task["classes"])) for task in (tasks[0], tasks[-1])
-    )
-    if (
-        len(tasks) == 1
-        or (first, first_classes) != (last, last_classes)
-        or None in (matrix[-1][-1], matrix[1][0])
-    ):
+    first, last = ((task["source"], sorted(task["classes"])) for task in (tasks[0], tasks[-1]))
+    before, after = matrix[1][0], matrix[-1][-1]
+    if len(tasks) == 1 or first != last or before is None or after is None:
         return None
-    return matrix[-1][-1] - matrix[1][0]
+    return after - before
 
 
 def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -210,26 +182,8 @@ def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif isinstance(value, Mapping) and value:
             flat |= settings_of(value, f"{path}.")
         elif key != "seed":
-            flat[path] = now_called(value) if key == "_target_" else value
+            flat[path] = value
     return flat
-
-
-MOVED = {  # modules of classes that results of older versions name
-    "cl_lightning.data.synthetic": "cl_lightning.data.sources.synthetic",
-    "cl_lightning.data.hub": "cl_lightning.data.sources",
-    "cl_lightning.data.folder": "cl_lightning.data.sources",
-    "cl_lightning.data.arrays": "cl_lightning.data.sources",
-    "cl_lightning.data.sequence": "cl_lightning.data.streams",
-}
-
-
-def now_called(target: str) -> str:
-    """
-    >>> now_called("cl_lightning.data.hub.ParquetImages"), now_called("mine.Network")
-    ('cl_lightning.data.sources.ParquetImages', 'mine.Network')
-    """
-    module, _, name = target.rpartition(".")
-    return f"{MOVED.get(module, module)}.{name}"
 
 
 def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +194,6 @@ def settings_of_data(data: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {"data": ", ".join(["synthetic" if drawn else "real", *stand_ins])}
     for name, source in sources.items():
         kept = {key: value for key, value in source.items() if key not in REMARKS}
-        kept["_target_"] = now_called(kept["_target_"])
         flat |= {f"data.sources.{name}.{key}": value for key, value in kept.items()}
     return flat
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any
 
 from cl_lightning.report.compare import (
     DAGGER,
@@ -15,6 +14,7 @@ from cl_lightning.report.compare import (
     published,
     why_nothing_published,
 )
+from cl_lightning.report.reading import Runs
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
@@ -42,16 +42,15 @@ def chosen(groups: Sequence[Group]) -> list[str]:
     return [line] if any(group.chosen for group in groups) else []
 
 
-def unfinished(runs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line for each run that is not in the table, because it is not finished."""
-    lines = []
-    for run in runs:
-        if not run.get("finished", True):
-            tasks = f"{len(run['costs'])} of {len(run['stream']['tasks'])} tasks learned"
-            lines.append(
-                f"Not finished, and not above: {run['name']} {run['learner']} (seed {run['seed']}), {tasks}."
-            )
-    return lines
+def unfinished(runs: Runs) -> list[str]:
+    """A line for each run that is not in the table, because it is not finished or its files are damaged."""
+    left = (run for run in runs.results if not run["finished"])
+    lines = [
+        f"Not finished, and not above: {run['name']} {run['learner']} (seed {run['seed']}), "
+        f"{len(run['costs'])} of {len(run['stream']['tasks'])} tasks learned."
+        for run in left
+    ]
+    return [*lines, *runs.said]
 
 
 def stand_ins(groups: Sequence[Group]) -> list[str]:

@@ -13,7 +13,6 @@ from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import card_of
 from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.schema import (
-    Chosen,
     Finding,
     Needs,
     Probe,
@@ -26,11 +25,10 @@ from cl_lightning.report.schema import (
     Version,
 )
 from cl_lightning.store.atomic import write_whole
-from cl_lightning.store.files import Store
-from cl_lightning.store.folder import is_writable, locked, open_store, row_key, task_key
+from cl_lightning.store.files import Store, checksum
+from cl_lightning.store.folder import is_writable, open_store, row_key, task_key
 from cl_lightning.store.records import (
     CandidateRecord,
-    ChosenRecord,
     PhaseRecord,
     ReferenceRecord,
     Row,
@@ -46,19 +44,13 @@ def results_of(store: Store, start: StartRecord) -> Results:
     tasks = len(start.stream.tasks)
     learned = loaded(store.load(task_key(i), TaskRecord) for i in range(tasks))
     rows = loaded(store.load(row_key(i), RowRecord) for i in range(tasks + 1))
-    validation, reference = (
-        store.load("validation", ValidationRecord),
-        store.load("reference", ReferenceRecord),
-    )
-    chosen = store.load("chosen", ChosenRecord)
-    names = dict.fromkeys(name for row in rows for name in row.rows)
+    validation = store.load("validation", ValidationRecord)
+    reference = store.load("reference", ReferenceRecord)
     unknown: Row = [None] * tasks
-    main = [*(row.first for row in rows), *[unknown] * (tasks + 1 - len(rows))]
-    others = {
-        name: [*(row.rows.get(name, unknown) for row in rows), *[unknown] * (tasks + 1 - len(rows))]
-        for name in names
-        if name
-    }
+    later = [unknown] * (tasks + 1 - len(rows))
+    main = [*(row.first for row in rows), *later]
+    names = dict.fromkeys(name for row in rows for name in row.rows if name)
+    others = {name: [*(row.rows.get(name, unknown) for row in rows), *later] for name in names}
     phases = [
         phase
         for i in range(tasks + 1)
@@ -68,15 +60,15 @@ def results_of(store: Store, start: StartRecord) -> Results:
     phases = [phase for phase in [*phases, *(reference.phases if reference else [])] if not phase.auxiliary]
     finished = (len(learned), len(rows)) == (tasks, tasks + 1) and validation is not None
     finished = finished and (reference is not None or not start.config["reference"])
-    return {
-        "schema": 5,
+    results: Results = {
+        "schema": 6,
         "finished": finished,
         "version": cast(Version, start.version),
         "command": start.command,
         "name": start.name,
         "config": start.config,
         "needs": cast(Needs, start.needs),
-        "card": [cast(Finding, asdict(finding)) for finding in card_of(start, learned, rows, chosen)],
+        "card": [cast(Finding, asdict(finding)) for finding in card_of(start, learned, rows)],
         "fingerprint": start.fingerprint,
         "learner": start.learner,
         "seed": start.seed,
@@ -96,11 +88,18 @@ def results_of(store: Store, start: StartRecord) -> Results:
         },
         "probes": [probe(each) for task in learned for each in task.probes],
         "selected": [selected(phase) for phase in phases],
-        "chosen": None if chosen is None else cast(Chosen, asdict(chosen)),
         "notes": [task.notes for task in learned],
         "costs": [costs(task, row) for task, row in zip(learned, rows[1:])],
         "environment": start.environment,
+        "crc": "",
     }
+    return sealed(results)
+
+
+def sealed(results: Results) -> Results:
+    """The results with the checksum of all that they say besides."""
+    results["crc"] = checksum({key: value for key, value in results.items() if key != "crc"})
+    return results
 
 
 def measures_of(rows: Sequence[RowRecord], tasks: int, predictor: str | None = None) -> dict[str, list[Row]]:
@@ -133,16 +132,6 @@ def write_results(store: Store) -> Results:
     return results
 
 
-def mark_chosen(folder: Path, record: ChosenRecord | None) -> Results:
-    """Record in a run that a search over whole streams chose it; None: that it did not."""
-    with locked(folder, wait=60):
-        found = open_store(folder)
-        assert found is not None, "it was made"
-        store, _ = found
-        store.drop("chosen") if record is None else store.save("chosen", record)
-        return write_results(store)
-
-
 def write_unfinished(folders: Sequence[Path]) -> list[Path]:
     """Write results.json of all runs below the folders that have none; returns where."""
     written, known = [], sorted({path.parent for top in folders for path in top.rglob("run.json")})
@@ -153,18 +142,10 @@ def write_unfinished(folders: Sequence[Path]) -> list[Path]:
         )
     for folder in known:
         found = open_store(folder)
-        if found is not None and not is_finished(folder):
+        if found is not None and not results_of(*found)["finished"]:
             write_results(found[0])
             written.append(folder / "results.json")
     return written
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether results.json lies there and says so."""
-    try:
-        return bool(json.loads((folder / "results.json").read_text()).get("finished", True))
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 def text_of(results: Results) -> str:
@@ -178,16 +159,16 @@ def finished_results(folder: Path) -> Results | None:
     found = open_store(folder) if path.is_file() else None
     if found is None:
         return None
-    results = results_of(*found)
+    results, written = results_of(*found), path.read_bytes()
     if not results["finished"]:
-        if is_finished(folder):
+        if b'\n "finished": true' in written:
             warnings.warn(
                 f"{path} is there, but not all of the records that it was made of: what is missing is done "
                 "again.",
                 stacklevel=2,
             )
         return None
-    if path.read_bytes() != text_of(results).encode():
+    if written != text_of(results).encode():
         warnings.warn(f"{path} is not what the run's records say: it is made again.", stacklevel=2)
         if is_writable(folder):
             with write_whole(path) as building:

@@ -1,6 +1,7 @@
 """The schema of ``results.json``: what a report may read.
 
-``python -m cl_lightning.report --schema`` prints the JSON schema that is made of these types.
+``python -m cl_lightning.report --schema`` prints the JSON schema that is made of these types and of the texts
+below their keys.
 """
 
 from __future__ import annotations
@@ -15,22 +16,9 @@ from cl_lightning.metrics.table import METRICS, Metric
 Accuracy = Annotated[float, Field(ge=0, le=1)]
 Number = Annotated[int, Field(ge=0)]
 Accuracies = Annotated[list[Accuracy | None], Field(min_length=1)]
-Matrix = Annotated[
-    list[Accuracies],
-    Field(
-        min_length=2,
-        description="(tasks + 1) x tasks test accuracies: row i after learning i tasks, row 0 before; null "
-        "where it could not predict "
-        "or was not asked.",
-    ),
-]
-Measures = Annotated[
-    dict[str, list[list[float | None]]],
-    Field(
-        description="By name (trainer.measures, formulas in docs/reports.md): a matrix as that of accuracies."
-    ),
-]
-strict = with_config(ConfigDict(extra="forbid"))
+Matrix = Annotated[list[Accuracies], Field(min_length=2)]
+Measures = dict[str, list[list[float | None]]]
+strict = with_config(ConfigDict(extra="forbid", use_attribute_docstrings=True))
 
 
 def metric_type(metric: Metric) -> Any:
@@ -41,13 +29,9 @@ def metric_type(metric: Metric) -> Any:
 @strict
 class Version(TypedDict):
     package: str
-    source_hash: Annotated[
-        str,
-        Field(
-            description="Of this package's code that can change a result; and, behind a point, of the "
-            "learner's file and those of classes of your own that the configuration names."
-        ),
-    ]
+    source_hash: str
+    """Of this package's code that can change a result; and, behind a point, of the learner's file and those
+    of classes of your own that the configuration names."""
     torch: str
 
 
@@ -59,19 +43,7 @@ class Needs(TypedDict):
 
 @strict
 class Finding(TypedDict):
-    rule: Literal[
-        "cross-task resemblance",
-        "shared output head",
-        "no task label at test",
-        "no retraining on old tasks",
-        "more than two tasks",
-        "low memory",
-        "causality",
-        "constant update complexity",
-        "single pass",
-        "named data",
-        "own callbacks",
-    ]
+    rule: str
     verdict: Literal["satisfied", "violated", "unknown"]
     evidence: str
 
@@ -79,20 +51,19 @@ class Finding(TypedDict):
 @strict
 class Head(TypedDict):
     mode: Literal["single", "domain", "multi_test", "multi_train_test"]
-    outputs: Annotated[list[Number], Field(description="Outputs that are the task's own.")]
+    outputs: list[Number]
+    """Outputs that are the task's own."""
 
 
 @strict
 class StreamTask(TypedDict):
     name: str
-    source: Annotated[str, Field(description="Data set that the images come from.")]
-    instead_of: Annotated[
-        NotRequired[str], Field(description="Data set that it stands in for (data.substitute).")
-    ]
-    asked: Annotated[
-        NotRequired[dict[str, int]],
-        Field(description="Sizes that the source could not fill (stream.on_shortage=shrink)."),
-    ]
+    source: str
+    """Data set that the images come from."""
+    instead_of: NotRequired[str]
+    """Data set that it stands in for (data.substitute)."""
+    asked: NotRequired[dict[str, int]]
+    """Sizes that the source could not fill (stream.on_shortage=shrink)."""
     classes: list[str]
     n_train: Number
     n_val: Number
@@ -103,23 +74,19 @@ class StreamTask(TypedDict):
 @strict
 class StreamOfRun(TypedDict):
     name: str
-    fingerprint: Annotated[
-        str,
-        Field(
-            description="Hash of the sources' pixels and the recipe's arguments: equal hashes, equal "
-            "examples."
-        ),
-    ]
-    images: Annotated[
-        dict[str, str], Field(description="By source: a hash of every pixel and label of its images.")
-    ]
+    fingerprint: str
+    """Hash of the sources' pixels and the recipe's arguments: equal hashes, equal examples."""
+    images: dict[str, str]
+    """By source: a hash of every pixel and label of its images."""
     tasks: Annotated[list[StreamTask], Field(min_length=1)]
 
 
 @strict
 class Validation(TypedDict):
-    accuracies: Annotated[Accuracies, Field(description="By task; null where it has no validation examples.")]
-    mean: Annotated[Accuracy | None, Field(description="Over the tasks that have some; null where none has.")]
+    accuracies: Accuracies
+    """By task; null where it has no validation examples."""
+    mean: Accuracy | None
+    """Over the tasks that have some; null where none has."""
 
 
 if TYPE_CHECKING:
@@ -137,47 +104,41 @@ class Predictor(TypedDict):
 
 @strict
 class Probe(TypedDict):
-    task: Annotated[Number, Field(description="The task that was being learned.")]
+    task: Number
+    """The task that was being learned."""
     phase: Number
-    step: Annotated[Number, Field(description="Mini-batches of the phase.")]
-    candidate: Annotated[
-        NotRequired[str], Field(description="Its name, where all were looked at (trainer.probe=all).")
-    ]
-    accuracies: Annotated[Accuracies, Field(description="On every task.")]
+    step: Number
+    """Mini-batches of the phase."""
+    candidate: NotRequired[str]
+    """Its name, where all were looked at (trainer.probe=all)."""
+    accuracies: Accuracies
+    """On every task."""
 
 
 @strict
 class Compared(TypedDict):
     candidate: str
     hparams: dict[str, Any]
-    val_accuracy: Annotated[
-        Accuracy | None,
-        Field(description="Best; null without validation data, and where the phase has a score of its own."),
-    ]
-    score: Annotated[
-        NotRequired[float | None],
-        Field(
-            description="Best, of phases that have a score of their own: any number, the higher the better."
-        ),
-    ]
-    steps: Annotated[Number, Field(description="Mini-batches trained.")]
+    val_accuracy: Accuracy | None
+    """Best; null without validation data, and where the phase has a score of its own."""
+    score: NotRequired[float | None]
+    """Best, of phases that have a score of their own: any number, the higher the better."""
+    steps: Number
+    """Mini-batches trained."""
     steps_to_best: Number
 
 
 @strict
 class Selected(Compared):
     task: Number
-    where: Annotated[
-        str,
-        Field(
-            description="task<i>: while learning it; predictors<n>: before testing after n tasks; "
-            "reference:task<i>: the network that "
-            "learns the last task by itself."
-        ),
-    ]
+    where: str
+    """task<i>: while learning it; predictors<n>: before testing after n tasks; reference:task<i>: the network
+    that learns the last task by itself."""
     phase: str
-    candidates: Annotated[int, Field(ge=1, description="How many were compared.")]
-    compared: Annotated[list[Compared], Field(description="All candidates of the phase.")]
+    candidates: Annotated[int, Field(ge=1)]
+    """How many were compared."""
+    compared: list[Compared]
+    """All candidates of the phase."""
 
 
 @strict
@@ -188,227 +149,136 @@ class Reference(TypedDict):
 
 
 @strict
-class Chosen(TypedDict):
-    points: Annotated[int, Field(ge=1, description="Of the outer grid that was searched.")]
-    scored: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="Points that were compared, with a score for each of these seeds; null in older "
-            "records.",
-        ),
-    ]
-    sweep: Annotated[str | None, Field(description="Name of the sweep that chose; null in older records.")]
-    seeds: Annotated[list[int], Field(description="Seeds that chose together.")]
-    score: Annotated[
-        float, Field(description="Mean validation accuracy over all tasks at the end, and over these seeds.")
-    ]
-    flops: Annotated[
-        Number,
-        Field(
-            description="Operations of all runs of the search for these seeds; of a run that came to no end, "
-            "those of the tasks that it learned."
-        ),
-    ]
-    seconds: Annotated[float, Field(ge=0, description="The processor's seconds of the same.")]
-
-
-@strict
 class TaskCosts(TypedDict):
     task: Number
-    held: Annotated[
-        dict[str, Number], Field(description="Bytes that the learner keeps after the task, by name.")
-    ]
-    published_memory: Annotated[
-        int | None,
-        Field(
-            description="Bytes as the learner's paper counts them; where it has no formula, as Veniat et al. "
-            "2021: 4 for each number in distinct parameters, buffers and stored tensors. Null in older "
-            "results of learners with a memory."
-        ),
-    ]
-    memory_at_test: Annotated[
-        int | None,
-        Field(
-            description="Bytes, 4 for each number, of what the learner reads of all that it holds to predict "
-            "an image of this task; null where it cannot yet, and in older results."
-        ),
-    ]
-    checkpoint: Annotated[Number, Field(description="Bytes of the checkpoint file after the task.")]
-    flops: Annotated[
-        Number, Field(description="Floating-point operations as if every candidate had been trained alone.")
-    ]
-    flops_executed: Annotated[
-        Number, Field(description="The same as it ran: what candidates share counts once.")
-    ]
-    published_flops: Annotated[
-        Number,
-        Field(
-            description="As Veniat et al. 2021 seem to count: of the chosen hyper-parameters alone, up to "
-            "the best weights of each candidate, 3 times the multiplications of forward passes, each with "
-            "its addition as one operation. Divide by 1e12 for the paper's unit; 0 in older results."
-        ),
-    ]
-    examples: Annotated[
-        Number,
-        Field(
-            description="Training examples lent to mini-batches, those of all epochs together; once, "
-            "whatever the number of candidates."
-        ),
-    ]
-    replayed: Annotated[Number, Field(description="Examples that the learner added to mini-batches.")]
-    seconds: Annotated[
-        dict[str, float],
-        Field(
-            description="By part: hooks, train, score, checkpoint, evaluate; cpu, of the processor in "
-            "hooks, training and scoring."
-        ),
-    ]
+    held: dict[str, Number]
+    """Bytes that the learner keeps after the task, by name."""
+    published_memory: int | None
+    """Bytes as the learner's paper counts them; where it has no formula, as Veniat et al. 2021: 4 for each
+    number in distinct parameters, buffers and stored tensors. Null in older results of learners with a
+    memory."""
+    memory_at_test: int | None
+    """Bytes, 4 for each number, of what the learner reads of all that it holds to predict an image of this
+    task; null where it cannot yet, and in older results."""
+    checkpoint: Number
+    """Bytes of the checkpoint file after the task."""
+    flops: Number
+    """Floating-point operations as if every candidate had been trained alone."""
+    flops_executed: Number
+    """The same as it ran: what candidates share counts once."""
+    published_flops: Number
+    """As Veniat et al. 2021 seem to count: of the chosen hyper-parameters alone, up to the best weights of
+    each candidate, 3 times the multiplications of forward passes, each with its addition as one operation.
+    Divide by 1e12 for the paper's unit; 0 in older results."""
+    examples: Number
+    """Training examples lent to mini-batches, those of all epochs together; once, whatever the number of
+    candidates."""
+    replayed: Number
+    """Examples that the learner added to mini-batches."""
+    seconds: dict[str, float]
+    """By part: hooks, train, score, checkpoint, evaluate; cpu, of the processor in hooks, training and
+    scoring."""
 
 
 @strict
 class Results(TypedDict):
-    """The results of a run. Identical runs differ in `command`, `environment`, `costs[].seconds` and
-    `chosen.seconds`, and in nothing else."""
+    """The results of a run. Identical runs differ in `command`, `environment`, `costs[].seconds` and `crc`,
+    and in nothing else."""
 
-    schema: Annotated[Literal[5], Field(description="Version of this document.")]
-    finished: Annotated[
-        bool,
-        Field(
-            description="False where tasks are still to be learned or tested: what they will give is null."
-        ),
-    ]
-    version: Annotated[Version, Field(description="The program that made the run.")]
-    command: Annotated[
-        list[str],
-        Field(
-            description="Arguments of the command line; of a job of a sweep, those that make the same run "
-            "without the sweep."
-        ),
-    ]
-    name: Annotated[str, Field(description="Of the experiment.")]
-    config: Annotated[
-        dict[str, Any],
-        Field(
-            description="The configuration, resolved, without what cannot change a result (places, "
-            "loggers). The word grid stands where the trainer's value was not used: `selected` has what was."
-        ),
-    ]
-    needs: Annotated[
-        Needs, Field(description="What the learner declared that it cannot do without, and was given.")
-    ]
-    card: Annotated[
-        list[Finding],
-        Field(
-            description="What the evaluation does and does not show, decided from what happened: five "
-            "desiderata of Farquhar and Gal "
-            "2018, then three constraints of Pfuelb and Gepperth 2019; then what applies to this run alone."
-        ),
-    ]
-    fingerprint: Annotated[
-        str,
-        Field(
-            description="Hash of everything in the configuration and the images that can change a result, "
-            "but the seed."
-        ),
-    ]
+    schema: Literal[6]
+    """Version of this document."""
+    finished: bool
+    """False where tasks are still to be learned or tested: what they will give is null."""
+    version: Version
+    """The program that made the run."""
+    command: list[str]
+    """Arguments of the command line; of a job of a sweep, those that make the same run without the sweep."""
+    name: str
+    """Of the experiment."""
+    config: dict[str, Any]
+    """The configuration, resolved, without what cannot change a result (places, loggers). The word grid
+    stands where the trainer's value was not used: `selected` has what was."""
+    needs: Needs
+    """What the learner declared that it cannot do without, and was given."""
+    card: list[Finding]
+    """What the evaluation does and does not show, decided from what happened: five desiderata of Farquhar and
+    Gal 2018, then three constraints of Pfuelb and Gepperth 2019; then what applies to this run alone."""
+    fingerprint: str
+    """Hash of everything in the configuration and the images that can change a result, but the seed."""
     learner: str
     seed: Number
     stream: StreamOfRun
-    reference: Annotated[
-        Reference | None,
-        Field(
-            description="With `reference=true`: a fresh network that learned the last task alone, from the "
-            "same mini-batches; transfer is "
-            "the learner's accuracy on that task at the end minus its."
-        ),
-    ]
+    reference: Reference | None
+    """With `reference=true`: a fresh network that learned the last task alone, from the same mini-batches;
+    transfer is the learner's accuracy on that task at the end minus its."""
     accuracy_matrix: Matrix
+    """(tasks + 1) x tasks test accuracies: row i after learning i tasks, row 0 before; null where it could
+    not predict or was not asked."""
     measures: Measures
-    validation_at_end: Annotated[
-        Validation | None,
-        Field(
-            description="The run's own predictor on the validation examples of every task when all had been "
-            "learned: what a search over "
-            "whole streams may choose by, and what `run` returns to sweepers."
-        ),
-    ]
-    metrics: Annotated[
-        Metrics,
-        Field(
-            description="The table in cl_lightning/metrics/table.py; null where the matrix lacks an entry."
-        ),
-    ]
-    predictors: Annotated[
-        dict[str, Predictor],
-        Field(
-            description="Matrix and metrics of every predictor that the learner named; the first of each "
-            "row is the run's own."
-        ),
-    ]
-    probes: Annotated[
-        list[Probe],
-        Field(
-            description="Looks at test data after some mini-batches of a phase (trainer.probe_at, "
-            "trainer.probe_every): learning curves."
-        ),
-    ]
-    selected: Annotated[
-        list[Selected], Field(description="The winner of every phase of training that is not auxiliary.")
-    ]
-    chosen: Annotated[
-        Chosen | None,
-        Field(description="From what a search over whole streams (selection=stream_level) chose this run."),
-    ]
-    notes: Annotated[
-        list[dict[str, Any]],
-        Field(
-            description="By task: what the learner says that it did. Those with `kind: module_paths` have "
-            "the fields of ModulePaths in "
-            "cl_lightning/learners/parts/notes.py."
-        ),
-    ]
-    costs: Annotated[list[TaskCosts], Field(description="By task.")]
-    environment: Annotated[dict[str, str], Field(description="Machine and packages.")]
+    """By name (trainer.measures, formulas in docs/reports.md): a matrix as that of accuracies."""
+    validation_at_end: Validation | None
+    """The run's own predictor on the validation examples of every task when all had been learned: what a
+    search over whole streams may choose by, and what `run` returns to sweepers."""
+    metrics: Metrics
+    """The table in cl_lightning/metrics/table.py; null where the matrix lacks an entry."""
+    predictors: dict[str, Predictor]
+    """Matrix and metrics of every predictor that the learner named; the first of each row is the run's
+    own."""
+    probes: list[Probe]
+    """Looks at test data after some mini-batches of a phase (trainer.probe_at, trainer.probe_every): learning
+    curves."""
+    selected: list[Selected]
+    """The winner of every phase of training that is not auxiliary."""
+    notes: list[dict[str, Any]]
+    """By task: what the learner says that it did. Those with `kind: module_paths` have the fields of
+    ModulePaths in cl_lightning/learners/parts/notes.py."""
+    costs: list[TaskCosts]
+    """By task."""
+    environment: dict[str, str]
+    """Machine and packages."""
+    crc: str
+    """A checksum of all that is above: a file that was changed afterwards is not reported."""
 
 
 @strict
 class SweepJob(TypedDict):
     overrides: list[str]
-    run: Annotated[
-        str | None,
-        Field(description="Folder of its run, from the sweep's; null where it did not come to one."),
-    ]
+    run: str | None
+    """Folder of its run, from the sweep's; null where it did not come to one."""
     state: Literal["running", "waiting", "done", "interrupted", "diverged", "failed"]
-    validation: Annotated[
-        float | None, Field(description="Mean validation accuracy over all tasks at the end of the stream.")
-    ]
-    point: Annotated[
-        NotRequired[int], Field(description="Number in the outer grid of selection=stream_level.")
-    ]
+    validation: float | None
+    """Mean validation accuracy over all tasks at the end of the stream."""
+    point: NotRequired[int]
+    """Number in the outer grid of selection=stream_level."""
 
 
 @strict
 class SweepChoice(TypedDict):
-    others: Annotated[
-        list[str], Field(description="Overrides of this choice besides the point and the seed.")
-    ]
-    seeds: Annotated[list[int], Field(description="Seeds that chose together.")]
-    number: Annotated[int, Field(description="Of the point that was chosen.")]
-    score: Annotated[float, Field(description="Mean validation accuracy at the end, over tasks and seeds.")]
-    runs: Annotated[list[str], Field(description="Folders of the runs that were chosen, from the sweep's.")]
+    others: list[str]
+    """Overrides of this choice besides the point and the seed."""
+    seeds: list[int]
+    """Seeds that chose together."""
+    number: int
+    """Of the point that was chosen."""
+    score: float
+    """Mean validation accuracy at the end, over tasks and seeds."""
+    runs: list[str]
+    """Folders of the runs that were chosen, from the sweep's."""
 
 
 @strict
 class Sweep(TypedDict):
     """What was swept and what came of it: the same for the same sweep, with no clock and no test number."""
 
-    schema: Annotated[Literal[2], Field(description="Version of this document.")]
+    schema: Literal[2]
+    """Version of this document."""
     kind: Literal["grid", "task_level", "stream_level"]
-    name: Annotated[str, Field(description="Hash of what is swept.")]
+    name: str
+    """Hash of what is swept."""
     arguments: list[str]
     jobs: list[SweepJob]
-    chosen: Annotated[list[SweepChoice], Field(description="Of selection=stream_level; else empty.")]
+    chosen: list[SweepChoice]
+    """Of selection=stream_level; else empty."""
 
 
 SCHEMAS = {"results": Results, "sweep": Sweep}

@@ -25,13 +25,12 @@ def show(
 ) -> None:
     """Print the accuracy matrix, metrics and costs of a run, and where it lies."""
     console = console or new_console()
-    config = results.get("config", {})
     line = headline(
         results["learner"],
         results["stream"]["name"],
         len(results["stream"]["tasks"]),
-        config.get("stream", {}).get("head"),
-        scenario_in(results["stream"]["tasks"], results.get("needs", {})),
+        results["config"]["stream"]["head"],
+        scenario_in(results["stream"]["tasks"], results["needs"]),
         results["seed"],
     )
     console.print(f"\n{line}", style="bold", highlight=False, markup=False, soft_wrap=True)
@@ -72,7 +71,7 @@ def parts_of(results: Mapping[str, Any], width: int) -> list[RenderableType]:
         *path_table(results, width),
         *choice_table(results, width),
         *cost_table(results, width),
-        *(card_table(results["card"], width) if "card" in results else []),  # from schema 2 on
+        *card_table(results["card"], width),
     ]
 
 
@@ -95,14 +94,10 @@ def accuracy_table(matrix: list[list[float | None]], width: int) -> list[Rendera
 
 def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
     """Metrics by the names under which they are shown; validation first."""
-    metrics = dict(results["metrics"])
-    if results.get("schema", 4) < 4 and metrics.get("forgetting") is not None:
-        metrics["forgetting"] = 0.0 - metrics["forgetting"]  # it was the same number as backward transfer
-    validated = results.get("validation_at_end")  # from schema 4 on
-    reference = results.get("reference")  # from schema 3 on
+    validated, reference = results["validation_at_end"], results["reference"]
     return {
         **({"validation accuracy at the end": validated["mean"]} if validated else {}),
-        **metrics,
+        **results["metrics"],
         **({TRANSFER: reference["transfer"]} if reference else {}),
     }
 
@@ -187,7 +182,7 @@ def held_and_counted(costs: Sequence[Mapping[str, Any]]) -> tuple[list[int], lis
     """Bytes that the learner keeps after each task, and those that Veniat et al. 2021 count of them; empty
     where they are the same, or are not counted."""
     held = [sum(cost["held"].values()) for cost in costs]
-    counted: list[Any] = [cost.get("published_memory") for cost in costs]
+    counted: list[Any] = [cost["published_memory"] for cost in costs]
     return held, [] if None in counted or counted == held else counted
 
 
@@ -212,13 +207,8 @@ def path_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
 
 def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The notes of a learner that records its paths of modules, one a task; empty for other learners."""
-    # Before schema 5 notes were recognised by the names of their fields.
-    notes, old = results.get("notes", []), results.get("schema", 0) < 5
-    known = [
-        note.get("kind") == "module_paths" or (old and {"path", "reused", "sources"} <= set(note))
-        for note in notes
-    ]
-    return notes if notes and all(known) else []
+    notes = results["notes"]
+    return notes if all(note.get("kind") == "module_paths" for note in notes) else []
 
 
 def card_table(card: list[dict[str, str]], width: int) -> list[RenderableType]:

@@ -20,7 +20,7 @@ from cl_lightning.learners.base import Learner
 from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.parallel.rounds import PLAN, missing
 from cl_lightning.protocol import Grants
-from cl_lightning.report.results import mark_chosen
+from cl_lightning.report.reading import as_chosen
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.identity import (
     as_used,
@@ -31,9 +31,10 @@ from cl_lightning.runs.identity import (
     relevant,
     versions,
 )
+from cl_lightning.selection.stream_level import Chosen
 from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_chooses
 from cl_lightning.store.atomic import in_time
-from cl_lightning.store.files import Store
+from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.folder import (
     branch,
     discard,
@@ -46,7 +47,6 @@ from cl_lightning.store.folder import (
 )
 from cl_lightning.store.records import (
     FORMAT,
-    ChosenRecord,
     PlanRecord,
     RowRecord,
     StartRecord,
@@ -238,17 +238,17 @@ def stream_record(stream: Stream, name: str) -> StreamRecord:
     )
 
 
-def of_a_search(cfg: DictConfig, folder: Path, results: Results) -> Results:
+def of_a_search(cfg: DictConfig, results: Results) -> Results:
     """The results of a run whose settings a search over whole streams chose (``+best=``): they say so."""
-    chosen: Any = OmegaConf.to_container(cfg.chosen, resolve=True)
-    if chosen.pop("fingerprint") != results["fingerprint"] or cfg.seed not in chosen["seeds"]:
-        print(
-            "This is not the run that the search over whole streams chose: some settings, or the seed, are "
-            "others. The head of the best= file has its command.",
-            file=sys.stderr,
-        )
-        return results
-    return results if results["chosen"] else mark_chosen(folder, ChosenRecord(**chosen))
+    chosen = adapter(Chosen).validate_python(OmegaConf.to_container(cfg.chosen, resolve=True))
+    if chosen.fingerprint == results["fingerprint"] and cfg.seed in chosen.seeds:
+        return as_chosen(results, chosen)
+    print(
+        "This is not the run that the search over whole streams chose: some settings, or the seed, are "
+        "others. The head of the best= file has its command.",
+        file=sys.stderr,
+    )
+    return results
 
 
 def restore(learner: Learner, store: Store, learned: int, branches: bool = False) -> Any:

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 import cl_lightning.termination as termination
 from cl_lightning.config.build import build_stream, check_targets
-from cl_lightning.config.compose import check_config
+from cl_lightning.config.compose import check_config, without_deleted
 from cl_lightning.parallel.ranks import joined
 from cl_lightning.report.figures import draw_missing
 from cl_lightning.report.results import finished_results
@@ -23,6 +23,7 @@ from cl_lightning.selection.sweep import in_a_sweep, tell_folder
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
     """Train, resume or only show the run that ``cfg`` describes. Returns, for sweepers that choose, the mean
     accuracy on the validation examples of all tasks at the end of the stream; None where no task has any."""
+    cfg = without_deleted(cfg)
     check_config(cfg)
     check_targets(cfg)
     with termination.handled(), joined() as ranks:
@@ -43,7 +44,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
         if results is None or not ranks.is_writer:
             return None
         if cfg.chosen is not None:
-            results = of_a_search(cfg, folder, results)
+            results = of_a_search(cfg, results)
         draw_missing(folder, results, cfg.figures)
         if not in_a_sweep():  # which has a table of its own at its end
             show(results, folder, note=changed(results["version"], versions(cfg)))

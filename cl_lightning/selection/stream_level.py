@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cl_lightning.errors import Refusal
@@ -86,6 +86,22 @@ class Choice:
     seeds: tuple[int, ...]
     number: int
     score: float
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the winner's file of a search says of it: which run won, among what, and at what cost."""
+
+    fingerprint: str  # of the winner's runs
+    seeds: list[int]  # that chose together
+    points: int  # of the outer grid
+    scored: int  # points with a score for each of these seeds
+    score: float  # the mean validation accuracy over all tasks at the end, and over these seeds
+    flops: int  # operations of all runs of the search for these seeds; of unfinished ones, of whole tasks
+    seconds: float  # the processor's
+    sweep: str  # its name
+    deleted: dict[str, Any] = field(default_factory=dict)  # keys that its command took out, and what took
+    # their place; null: nothing
 
 
 def choose(jobs: Sequence[Scored], over_seeds: bool) -> list[Choice]:

@@ -212,20 +212,6 @@ class ReferenceRecord:
 
 
 @dataclass(frozen=True)
-class ChosenRecord:
-    """That a run was chosen among others, by validation data at the end of the stream: what a search over
-    whole streams leaves."""
-
-    points: int  # of the outer grid
-    seeds: list[int]  # that chose together
-    score: float  # the mean validation accuracy over all tasks, and over these seeds
-    flops: int  # operations of all runs of the search for these seeds; of unfinished ones, of whole tasks
-    seconds: float  # the processor's
-    scored: int | None = None  # points with a score for each of these seeds; None: an older record
-    sweep: str | None = None  # the name of the sweep; None: an older record
-
-
-@dataclass(frozen=True)
 class StreamRecord:
     """The stream of a run."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from cl_lightning.cli.report import main
 from cl_lightning.cli.report import main as report_command
@@ -25,8 +27,11 @@ from cl_lightning.report.compare import (
     table,
 )
 from cl_lightning.report.notes import notes
+from cl_lightning.report.results import text_of
 from cl_lightning.runs.identity import learner_name, relevant
+from cl_lightning.selection.stream_level import Chosen
 from tests.commands import command, configure, run
+from tests.report.whole import stream_of, task, task_costs, whole_results, write_whole_results
 
 
 @cache
@@ -36,26 +41,26 @@ def settings_of_command(*overrides: str) -> dict:
 
 def result(
     folder: Path, learner: str, seed: int, acc: float, *overrides: str, bwt: float | None = -0.1,
-    images: dict | None = None,
-    version: dict | None = None, **more: object,
+    images: dict | None = None, version: dict | None = None, **more: Any,
 ) -> None:  # fmt: skip
-    """A run as far as reports read it; without digests of images and without its code, if none are given."""
-    config = settings_of_command(f"learner={learner}", *overrides)
+    """A run as reports read it; without digests of images, if none are given."""
     fingerprint = "-".join(overrides) or "f"
-    content = {
-        "name": "gem_rotations", "learner": learner, "seed": seed, "fingerprint": fingerprint,
-        "config": {**config, "seed": seed},
-        "metrics": {"average_accuracy": acc, "backward_transfer": bwt, "forward_transfer": None,
-        "forgetting_from_best": None},
-        "costs": [{"seconds": {"train": 5.0, "cpu": 4.0}}, {"seconds": {"train": 5.0, "cpu": 3.0}}],
-        **({"stream": {"images": images}} if images else {}),
-        **({"version": {"package": "1.0", "source_hash": "abc", "torch": "2.6",
-        **version}} if version is not None else {}),
-        **more,
+    one = whole_results()
+    parts = {
+        "learner": learner, "seed": seed, "fingerprint": fingerprint,
+        "config": {**settings_of_command(f"learner={learner}", *overrides), "seed": seed},
+        "metrics": {**one["metrics"], "average_accuracy": acc, "backward_transfer": bwt},
+        "costs": [task_costs(0, train=5.0, cpu=4.0), task_costs(1, train=5.0, cpu=3.0)],
+        "stream": {**one["stream"], "images": images or {}},
+        "version": {**one["version"], **(version or {})},
     }  # fmt: skip
-    place = folder / learner / f"{fingerprint}-s{seed}"
-    place.mkdir(parents=True)
-    (place / "results.json").write_text(json.dumps(content))
+    write_whole_results(folder / learner / f"{fingerprint}-s{seed}", **{**parts, **more})
+
+
+def change_result(folder: Path, **parts: Any) -> None:
+    """Other values in the results of the only run there."""
+    (file,) = folder.rglob("results.json")
+    file.write_text(text_of(whole_results(**{**json.loads(file.read_text()), **parts})))
 
 
 @pytest.mark.parametrize("options", [[], ["--markdown"]])
@@ -63,8 +68,7 @@ def test_results_of_others_control_no_terminal(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     result(tmp_path, "gem", 0, 0.5, name="a\x1b]0;owned\x07b\x9b31m")
-    place = next(tmp_path.glob("*/*/results.json"))
-    place.write_text(place.read_text().replace('"learner": "gem"', '"learner": "g\\u001b[2Jem"'))
+    change_result(tmp_path, learner="g\x1b[2Jem")
     assert report_command([str(tmp_path), *options]) == 0
     out = capsys.readouterr().out
     assert "g?[2Jem" in out
@@ -136,7 +140,6 @@ def test_runs_without_validation_data_have_no_validation_column(tmp_path: Path) 
 
 
 def test_a_rate_that_a_grid_chose_is_called_so_and_not_by_the_trainers_own(tmp_path: Path) -> None:
-    """Also of runs of older versions, whose results have the trainer's."""
     result(tmp_path, "finetune", 0, 0.5, "trainer.lr=0.1")
     result(tmp_path, "finetune", 0, 0.6, "selection=task_level", "trainer.lr=null")
     configs = [json.loads(path.read_text())["config"] for path in tmp_path.rglob("results.json")]
@@ -369,10 +372,8 @@ def test_an_older_run_that_knew_fewer_settings_keeps_its_published_numbers(tmp_p
 
 def test_transfer_is_shown_with_its_sign(tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5)
-    known = of_stream(
-        {"reference": {"task": 2, "accuracy": 0.8, "transfer": -0.4}}, ("mnist", "012"), ("mnist", "012")
-    )
-    change_result(tmp_path, **known)
+    reference = {"task": 2, "accuracy": 0.8, "transfer": -0.4}
+    change_result(tmp_path, reference=reference, **of_stream(("mnist", "012"), ("mnist", "012")))
     heads, (row,) = table(groups_in([tmp_path]))
     assert row[heads.index(COLUMNS["transfer"])] == "-0.400"
 
@@ -385,40 +386,17 @@ def test_what_is_called_forgetting_is_positive_where_something_was_forgotten(tmp
     assert set(shown) == {"0.600"}
 
 
-def change_result(folder: Path, **known: object) -> None:
-    """Other values in the results of the only run there."""
-    (file,) = folder.rglob("results.json")
-    content = json.loads(file.read_text())
-    content["costs"][-1]["published_memory"] = 0
-    file.write_text(json.dumps({**content, **known}))
-
-
-def of_stream(run: dict, first: tuple[str, str], last: tuple[str, str]) -> dict:
-    tasks = [
-        {"source": source, "classes": list(classes)} for source, classes in (first, ("dtd", "xyz"), last)
-    ]
+def of_stream(first: tuple[str, str], last: tuple[str, str]) -> dict[str, Any]:
     return {
-        **run,
-        "stream": {"tasks": tasks},
+        "stream": stream_of(*(task(source, classes) for source, classes in (first, ("dtd", "xyz"), last))),
         "accuracy_matrix": [[None] * 3, [0.7, None, None], [0.6, 0.5, None], [0.6, 0.5, 0.4]],
     }
 
 
 def test_the_gain_on_the_first_task_is_told_where_the_last_has_its_classes() -> None:
-    assert gain(of_stream({}, ("mnist", "012"), ("mnist", "120"))) == pytest.approx(0.4 - 0.7)
-    assert gain(of_stream({}, ("mnist", "012"), ("mnist", "013"))) is None
-    assert gain(of_stream({}, ("mnist", "012"), ("svhn", "012"))) is None
-
-
-@pytest.mark.parametrize("content", ["{}", "[1]", "{", '{"name": "x"}'])
-def test_a_file_of_another_program_is_refused_by_name(
-    content: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    result(tmp_path, "gem", 0, 0.5)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "results.json").write_text(content)
-    assert main([str(tmp_path)]) == 2
-    assert "other/results.json was not written by a run of this program" in capsys.readouterr().err
+    assert gain(of_stream(("mnist", "012"), ("mnist", "120"))) == pytest.approx(0.4 - 0.7)
+    assert gain(of_stream(("mnist", "012"), ("mnist", "013"))) is None
+    assert gain(of_stream(("mnist", "012"), ("svhn", "012"))) is None
 
 
 def test_runs_on_several_streams_are_told_apart_by_the_streams_names() -> None:
@@ -480,10 +458,9 @@ def test_a_name_alone_makes_no_other_stream(tmp_path: Path) -> None:
 
 def test_rows_of_different_scenarios_are_told_below_the_table(tmp_path: Path) -> None:
     """One learner is told the task and the others are not: the numbers are not of the same problem."""
-    head = {"mode": "domain", "outputs": [0, 1]}
-    tasks = [{"source": "mnist", "classes": [name], "head": head} for name in ("0", "1")]
+    two = stream_of(task(classes=["0"]), task(classes=["1"]))
     for learner, told in (("gem", False), ("ewc", False), ("joint", True)):
-        result(tmp_path, learner, 0, 0.5, stream={"tasks": tasks}, needs={"task_id_at_test": told})
+        result(tmp_path, learner, 0, 0.5, stream=two, needs={"task_id_at_test": told, "past_data": False})
     of_domain, of_task = (
         "domain-incremental (all tasks share the outputs, no task ids at test)",
         "task-incremental (task ids given at test)",
@@ -499,12 +476,15 @@ def test_rows_of_different_scenarios_are_told_below_the_table(tmp_path: Path) ->
 def test_only_what_whole_streams_chose_is_marked_and_for_the_seeds_that_they_chose_it_for(
     tmp_path: Path,
 ) -> None:
-    chosen = {"flops": 10**12, "seconds": 3.0}
     for learner, strength, winners in (("ewc", 1, [0]), ("ewc", 10, [1, 2]), ("gem", 1, [])):
         for seed in range(3):
-            more = {"chosen": chosen} if seed in winners else {}
             changes = [f"learner.strength={strength}"] * (learner == "ewc")
-            result(tmp_path, learner, seed, 0.5, *changes, **more)
+            result(tmp_path, learner, seed, 0.5, *changes)
+        if winners:
+            chosen = Chosen(f"learner.strength={strength}", winners, 2, 2, 0.5, 10**12, 3.0, "s")
+            best = tmp_path / "sweeps" / "0123" / "best" / f"ewc-{strength}.yaml"
+            best.parent.mkdir(parents=True, exist_ok=True)
+            best.write_text(yaml.safe_dump({"defaults": [], "chosen": asdict(chosen)}, sort_keys=False))
     heads, rows = table(groups_in([tmp_path]))
     marked = {(row[0], row[heads.index("strength")]) for row in rows}
     assert marked == {("ewc†", "1"), ("ewc†", "10"), ("gem", "None")}
@@ -723,7 +703,6 @@ def test_runs_of_the_same_code_have_no_note_of_it(tmp_path: Path) -> None:
     result(tmp_path, "gem", 0, 0.5, version={"source_hash": "abc"})
     result(tmp_path, "gem", 1, 0.5, version={"source_hash": "abc"})
     result(tmp_path, "ewc", 0, 0.5, version={"source_hash": "abc"})
-    result(tmp_path, "er", 0, 0.5)  # does not tell
     assert NOT_ALL not in notes(groups_in([tmp_path]))
 
 
@@ -804,10 +783,8 @@ def test_images_that_stand_in_for_others_are_named_below_the_table_and_beside_no
     tmp_path: Path, capsys
 ) -> None:
     result(tmp_path, "gem", 0, 0.8)
-    file = next(tmp_path.rglob("results.json"))
-    content = json.loads(file.read_text())
-    content["config"]["data"]["substitute"] = {"mnist": "usps"}
-    file.write_text(json.dumps(content))
+    config = json.loads(next(tmp_path.rglob("results.json")).read_text())["config"]
+    change_result(tmp_path, config={**config, "data": {**config["data"], "substitute": {"mnist": "usps"}}})
     for options in ([], ["--markdown"]):
         assert main([str(tmp_path), *options]) == 0
         out = capsys.readouterr().out

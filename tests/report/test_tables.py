@@ -6,6 +6,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.tables import show
 from tests import toys
 from tests.commands import run
+from tests.report.whole import stream_of, task, task_costs, write_whole_results
 from tests.toys import builder, learn, training
 
 
@@ -46,14 +48,10 @@ def test_matrix_metrics_costs_and_place_are_shown(tmp_path: Path) -> None:
     assert results["selected"][0]["candidate"] in text
 
 
-def fake(folder: Path, tasks: int) -> Path:
+def fake(folder: Path, tasks: int, **parts: Any) -> Path:
     matrix = [[None] * tasks, *([[0.25] * tasks] * tasks)]
-    results = {
-        "learner": "x", "seed": 0, "stream": {"name": "s", "tasks": [{}] * tasks}, "accuracy_matrix": matrix,
-        "metrics": metrics_of(matrix),
-        "selected": [], "costs": [], "schema": 5,
-    }  # fmt: skip
-    (folder / "results.json").write_text(json.dumps(results))
+    made = {"stream": stream_of(*[task()] * tasks), "accuracy_matrix": matrix, "costs": []}
+    write_whole_results(folder, **{**made, "metrics": metrics_of(matrix), **parts})
     return folder
 
 
@@ -69,18 +67,10 @@ def metric_shown(name: str, text: str) -> str:
     return re.search(rf"│ {name} +│ +(\S+) +│", text)[1]
 
 
-@pytest.mark.parametrize("schema", [3, 4])
-def test_forgetting_is_positive_where_something_was_forgotten_by_every_definition(
-    schema: int, tmp_path: Path
-) -> None:
+def test_forgetting_is_positive_where_something_was_forgotten_by_every_definition(tmp_path: Path) -> None:
     matrix = [[0.0] * 3, [0.5, 0.0, 0.0], [0.9, 0.8, 0.0], [0.4, 0.6, 0.7]]
-    results = json.loads((fake(tmp_path, 3) / "results.json").read_text())
-    results |= {"schema": schema, "accuracy_matrix": matrix, "metrics": metrics_of(matrix)}
-    assert results["metrics"]["forgetting"] == pytest.approx((0.1 + 0.2) / 2)
-    if schema == 3:  # in which it had the sign of backward transfer
-        results["metrics"]["forgetting"] = results["metrics"]["backward_transfer"]
-    (tmp_path / "results.json").write_text(json.dumps(results))
-    text = shown(tmp_path)
+    assert metrics_of(matrix)["forgetting"] == pytest.approx((0.1 + 0.2) / 2)
+    text = shown(fake(tmp_path, 3, accuracy_matrix=matrix, metrics=metrics_of(matrix)))
     assert metric_shown("backward transfer", text) == "-0.1500"
     assert metric_shown("forgetting", text) == "+0.1500"
     assert metric_shown("forgetting from best", text) == "+0.3500"  # (0.5 + 0.2) / 2
@@ -90,10 +80,8 @@ def test_forgetting_is_positive_where_something_was_forgotten_by_every_definitio
 def test_validation_at_the_end_is_shown_and_a_dash_without_validation_data(
     mean: float | None, cell: str, tmp_path: Path
 ) -> None:
-    results = json.loads((fake(tmp_path, 2) / "results.json").read_text())
-    results["validation_at_end"] = {"accuracies": [mean] * 2, "mean": mean}
-    (tmp_path / "results.json").write_text(json.dumps(results))
-    assert metric_shown("validation accuracy at the end", shown(tmp_path)) == cell
+    text = shown(fake(tmp_path, 2, validation_at_end={"accuracies": [mean] * 2, "mean": mean}))
+    assert metric_shown("validation accuracy at the end", text) == cell
 
 
 def test_a_score_that_is_no_accuracy_is_called_a_score(tmp_path: Path) -> None:
@@ -105,26 +93,12 @@ def test_a_score_that_is_no_accuracy_is_called_a_score(tmp_path: Path) -> None:
         "steps": 3,
         "steps_to_best": 1,
     }
-    cost = {
-        "task": 0,
-        "held": {"parameters": 8},
-        "flops": 1,
-        "flops_executed": 1,
-        "seconds": {},
-        "published_memory": 8,
-    }
-    results = json.loads((fake(tmp_path, 1) / "results.json").read_text()) | {
-        "selected": [chosen],
-        "costs": [cost],
-    }
-    (tmp_path / "results.json").write_text(json.dumps(results))
-    assert "score -2.500" in shown(tmp_path)
+    one = {"costs": [{**task_costs(0), "held": {"parameters": 8}, "published_memory": 8}]}
+    assert "score -2.500" in shown(fake(tmp_path, 1, selected=[chosen], **one))
     del chosen["score"]
-    (tmp_path / "results.json").write_text(
-        json.dumps({**results, "selected": [{**chosen, "val_accuracy": 0.75}]})
-    )
-    assert "0.750" in shown(tmp_path)
-    assert not re.search(r"score [-\d]", shown(tmp_path))
+    text = shown(fake(tmp_path, 1, selected=[{**chosen, "val_accuracy": 0.75}], **one))
+    assert "0.750" in text
+    assert not re.search(r"score [-\d]", text)
 
 
 def test_a_note_is_shown(tmp_path: Path) -> None:
@@ -144,10 +118,15 @@ def test_of_modular_learners_it_is_said_what_each_task_re_used_and_of_others_not
     )
     paths, sources = ([note[key] for note in results["notes"]] for key in ("path", "sources"))
     text = shown(next(tmp_path.glob("*/*/*/results.json")).parent, width=80)
-    for task, (path, note) in enumerate(zip(paths, results["notes"])):
-        count = len(set(path) & {module for earlier in paths[:task] for module in earlier})
+    for index, (path, note) in enumerate(zip(paths, results["notes"])):
+        count = len(set(path) & {module for earlier in paths[:index] for module in earlier})
         assert note["reused"] == count
-        assert cells_of(task, text) == [str(task), "2", str(count), str(sources[task][0]) if count else "-"]
+        assert cells_of(index, text) == [
+            str(index),
+            "2",
+            str(count),
+            str(sources[index][0]) if count else "-",
+        ]
     assert any(note["reused"] for note in results["notes"])
     assert "re-used" not in shown(fake(tmp_path, 2))
 

@@ -9,29 +9,39 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from cl_lightning.cli.choice import costs_in, not_chosen, take_back
+from cl_lightning.cli.best import write_best
+from cl_lightning.cli.choice import costs_in, not_chosen
 from cl_lightning.cli.command import main
+from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.report import main as report
+from cl_lightning.config.compose import without_deleted
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
-from cl_lightning.report.results import mark_chosen
+from cl_lightning.evaluation.card import chosen_over_streams
 from cl_lightning.report.schema import schema
+from cl_lightning.runs.identity import relevant
 from cl_lightning.runs.resume import of_a_search
 from cl_lightning.selection.grid import grid_points
-from cl_lightning.selection.stream_level import Choice, Scored, choose, outer_points
+from cl_lightning.selection.stream_level import Choice, Chosen, Scored, choose, outer_points
 from cl_lightning.selection.sweep import as_override
-from cl_lightning.store.records import ChosenRecord
 from tests.commands import command, finished, process, run
 from tests.dying import dying, in_a_child
+from tests.report.whole import whole_results
 from tests.soak import soak_sweeps
 
 # Two tasks whose pixels are permuted: learning the second well forgets the first.
@@ -125,29 +135,34 @@ def test_the_end_of_the_stream_chooses_and_not_what_each_task_had_when_learned(
     assert said.count("average accuracy") == 1, "test results of the winner alone"
     assert "learner.strength=30" in said
     # ---- what is left
-    winner, *others = runs[2], runs[0], runs[1]
-    assert winner["chosen"]["points"] == 3
-    assert winner["chosen"]["flops"] == sum(
-        cost["flops_executed"] for results in runs for cost in results["costs"]
-    )
-    assert [other["chosen"] for other in others] == [None, None]
-    card = {finding["rule"]: finding for finding in winner["card"]}
-    assert card["causality"]["verdict"] == "violated"
-    assert "past and future" in card["causality"]["evidence"]
+    (best,) = sweep_of(tmp_path).parent.glob("best/*.yaml")
+    chosen = yaml.safe_load(best.read_text())["chosen"]
+    assert (chosen["points"], chosen["fingerprint"]) == (3, runs[2]["fingerprint"])
+    assert chosen["flops"] == sum(cost["flops_executed"] for results in runs for cost in results["costs"])
     assert report([str(tmp_path)]) == 0
     table = capsys.readouterr().out
     assert table.count("ewc†") == 1
     assert "† chosen by validation data of whole streams" in table
+    assert report([str(next(tmp_path.glob("*/ewc")))]) == 0
+    assert "ewc†" in capsys.readouterr().out, "the sweep lies beside the runs"
     # ---- had another won before, which is so where a job was missing, it would not be marked any more
-    folders = [sweep_of(tmp_path).parent / job["run"] for job in sweep["jobs"]]
-    mark_chosen(folders[0], ChosenRecord(**winner["chosen"]))
+    stale = best.with_name("ewc-s7.yaml")
+    stale.write_text(best.read_text().replace(runs[2]["fingerprint"], runs[0]["fingerprint"]))
     before = sweep_of(tmp_path).read_text()
-    sweep["chosen"][0]["runs"] = [sweep["jobs"][0]["run"]]
-    sweep_of(tmp_path).write_text(json.dumps(sweep))
     assert main([*FORGETS, *SEARCH, f"outputs={tmp_path}"]) == 0
-    marked = [json.loads((folder / "results.json").read_text())["chosen"] for folder in folders]
-    assert marked == [None, None, winner["chosen"]]
+    assert sorted(best.parent.iterdir()) == [best]
     assert sweep_of(tmp_path).read_text() == before
+
+
+def test_a_search_writes_to_no_run_that_is_finished(tmp_path: Path) -> None:
+    """Each run by hand, then the search that finds them: every file of theirs is as it was."""
+    base = ["learner=ewc", "stream=permuted", *TINY, f"outputs={tmp_path}"]
+    for strength in (0, 30):
+        assert main([*base, f"learner.strength={strength}"]) == 0
+    files = {path: path.read_bytes() for path in tmp_path.glob("*/ewc/*/**/*") if path.is_file()}
+    files = {path: content for path, content in files.items() if path.name != "status.json"}
+    assert main([*base, *TWO]) == 0
+    assert {path: path.read_bytes() for path in files} == files
 
 
 def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
@@ -160,11 +175,13 @@ def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
     folder = sweep_of(tmp_path).parent
     assert [path.name for path in (folder / "best").iterdir()] == ["ewc-s0.yaml"]
     capfd.readouterr()
-    again = ["--config-dir", str(folder), "+best=ewc-s0", "~selection.grid.weight_decay"]
+    again = ["--config-dir", str(folder), "+best=ewc-s0"]
     assert main([*again, f"outputs={tmp_path / 'elsewhere'}"]) == 0
-    assert "This is not the run" not in capfd.readouterr().err
-    (results,) = tmp_path.glob("elsewhere/*/*/*/results.json")
-    assert "chose this run among 3 over whole streams" in results.read_text()
+    said = capfd.readouterr()
+    assert "This is not the run" not in said.err
+    assert "chose this run among 3 over whole streams" in " ".join(said.out.replace("│", " ").split())
+    assert report([str(tmp_path / "elsewhere")]) == 0
+    assert "ewc†" in capfd.readouterr().out, "made from the winner's file, without a sweep beside it"
     monkeypatch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("another run"))
     assert main([*again, f"outputs={tmp_path}"]) == 0
     winner = (folder / json.loads((folder / "sweep.json").read_text())["jobs"][2]["run"]).resolve()
@@ -217,6 +234,36 @@ def test_the_winners_file_and_its_command_find_the_winner_whatever_the_search_wa
         assert "This is not the run" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("~selection.grid.weight_decay",),
+        ("~selection.grid.weight_decay", "~selection.grid.lr", "+selection.grid.momentum=[0.5,0.9]"),
+        ("selection.grid={lr:[0.02]}", "+learner.examples=20", "++trainer.clip=1.0"),
+        ("~learner.gamma", "trainer.lr=0.05", "backbone=fc"),
+        ("stream/show=plain", "backbone.sizes=[9]", "~selection.grid", "+selection.grid.lr=[0.5]"),
+    ],
+)
+def test_the_winners_file_alone_makes_the_very_configuration_whatever_the_command_of_the_sweep(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch
+) -> None:
+    job = ["learner=ewc", "stream=permuted", *command, "learner.strength=30"]
+    monkeypatch.setattr("cl_lightning.cli.best.head_of", lambda *_: ["# @package _global_"])
+    chosen = Chosen("f", [0], points=2, scored=2, score=0.5, flops=1, seconds=0.0, sweep="s")
+    with initialize_config_dir(conf_dir(), version_base="1.3"):
+        by_hand = compose("config", job, return_hydra_config=True)
+        loader: Any = SimpleNamespace(**vars(GlobalHydra.instance().config_loader()))
+        loader.load_configuration = loader.load_sweep_config = lambda *_: by_hand
+        sweeper = SimpleNamespace(
+            hydra_context=SimpleNamespace(config_loader=loader), config=by_hand,
+            launcher=SimpleNamespace(folder=tmp_path),
+        )  # fmt: skip
+        path = write_best(sweeper, Job(0, job, None, 0.5, None), chosen, False, [])
+        again = compose("config", [f"+best={path.stem}", f"hydra.searchpath=[{tmp_path}]"])
+    del by_hand.hydra
+    assert relevant(without_deleted(again)) == relevant(by_hand)
+
+
 def test_the_head_of_a_winners_file_says_under_which_rules_it_was_chosen(tmp_path: Path) -> None:
     assert main(["learner=ewc", "stream=permuted", *TINY, *TWO, f"outputs={tmp_path}"]) == 0
     folder = sweep_of(tmp_path).parent
@@ -233,17 +280,14 @@ def test_the_head_of_a_winners_file_says_under_which_rules_it_was_chosen(tmp_pat
         assert f"{part}\n" in head
 
 
-def test_the_chosen_run_with_another_seed_is_not_the_one_that_was_chosen(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
-    marked: list[Path] = []
-    monkeypatch.setattr("cl_lightning.runs.resume.mark_chosen", lambda folder, _: marked.append(folder))
-    chosen = {"fingerprint": "f", "points": 2, "seeds": [0, 2], "score": 0.5, "flops": 1, "seconds": 0.0}
-    results: Any = {"fingerprint": "f", "chosen": None}
+def test_the_chosen_run_with_another_seed_is_not_the_one_that_was_chosen(capsys) -> None:
+    chosen = Chosen("f", [0, 2], points=2, scored=2, score=0.5, flops=1, seconds=0.0, sweep="s")
+    cfg = {"chosen": asdict(chosen)}
+    results = whole_results(card=[{"rule": "causality", "verdict": "unknown", "evidence": ""}])
     for seed in (0, 1, 2):
-        of_a_search(OmegaConf.create({"seed": seed, "chosen": chosen}), tmp_path / str(seed), results)
+        shown = of_a_search(OmegaConf.create({**cfg, "seed": seed}), results)
         assert ("This is not the run" in capsys.readouterr().err) == (seed == 1)
-    assert [folder.name for folder in marked] == ["0", "2"]
+        assert shown["card"][0]["verdict"] == ("unknown" if seed == 1 else "violated")
 
 
 @pytest.mark.parametrize(
@@ -294,12 +338,11 @@ def test_points_without_a_score_are_counted_and_not_compared(tmp_path: Path) -> 
     grid = "selection.stream={learner.strength:[-1,30]}"  # the first is refused
     assert main(["learner=ewc", "stream=permuted", *TINY, TWO[0], grid, f"outputs={tmp_path}"]) == 2
     folder = sweep_of(tmp_path).parent
-    (choice,) = json.loads((folder / "sweep.json").read_text())["chosen"]
-    winner = json.loads((folder / choice["runs"][0] / "results.json").read_text())
-    assert (winner["chosen"]["points"], winner["chosen"]["scored"]) == (2, 1)
-    card = {finding["rule"]: finding["evidence"] for finding in winner["card"]}
-    assert "chose this run among 1 over whole streams" in card["causality"]
-    assert "1 of 2 points have no score" in card["causality"]
+    chosen = yaml.safe_load((folder / "best" / "ewc-s0.yaml").read_text())["chosen"]
+    assert (chosen["points"], chosen["scored"]) == (2, 1)
+    evidence = chosen_over_streams(chosen["points"], chosen["scored"]).evidence
+    assert "chose this run among 1 over whole streams" in evidence
+    assert "1 of 2 points have no score" in evidence
     assert "1 of 2 points have a score" in (folder / "best" / "ewc-s0.yaml").read_text()
 
 
@@ -310,19 +353,6 @@ def test_a_run_that_came_to_no_end_costs_what_its_tasks_cost(tmp_path: Path) -> 
         (run_json.parent / name).unlink()
     assert costs_in(run_json.parent) == costs[:2]
     assert costs_in(tmp_path) == []
-
-
-def test_a_run_that_another_sweep_chose_since_stays_marked(tmp_path: Path, monkeypatch) -> None:
-    finished(tmp_path)
-    (run_json,) = tmp_path.glob("*/*/*/run.json")
-    run_of = str(run_json.parent.relative_to(tmp_path))
-    (tmp_path / "sweep.json").write_text(json.dumps({"chosen": [{"runs": [run_of]}]}))
-    for sweep, kept in (("another", True), ("this", False)):
-        record = ChosenRecord(points=2, seeds=[0], score=0.5, flops=1, seconds=1.0, scored=2, sweep=sweep)
-        mark_chosen(run_json.parent, record)
-        take_back("this", tmp_path, [])
-        marked = json.loads((run_json.parent / "results.json").read_text())["chosen"]
-        assert (marked is not None) == kept
 
 
 @pytest.mark.parametrize(
@@ -351,7 +381,7 @@ def test_tied_values_and_seeds_together(tmp_path: Path, monkeypatch) -> None:
     assert [path.name for path in (sweep_of(tmp_path).parent / "best").iterdir()] == ["ewc.yaml"]
     # ---- the winner's file has small numbers and the choices of groups as they were
     monkeypatch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("another run"))
-    again = ["--config-dir", str(sweep_of(tmp_path).parent), "+best=ewc", "~selection.grid.weight_decay"]
+    again = ["--config-dir", str(sweep_of(tmp_path).parent), "+best=ewc"]
     assert main([*again, "seed=1", f"outputs={tmp_path}"]) == 0
 
 
