@@ -157,7 +157,7 @@ def content_of(path: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_bytes())
         crc = content.pop("crc")
         return content if crc == checksum(content) else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -44,7 +44,7 @@ def read_status(folder: Path) -> Status | None:
     """What the run said last; None where it said nothing."""
     try:
         return Status(**json.loads((folder / "status.json").read_text()))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

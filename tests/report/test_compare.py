@@ -49,7 +49,7 @@ def result(
     parts = {
         "learner": learner, "seed": seed, "fingerprint": fingerprint,
         "config": {**settings_of_command(f"learner={learner}", *overrides), "seed": seed},
-        "metrics": {**one["metrics"], "average_accuracy": acc, "backward_transfer": bwt},
+        "metrics": {**dict.fromkeys(one["metrics"]), "average_accuracy": acc, "backward_transfer": bwt},
         "costs": [task_costs(0, train=5.0, cpu=4.0), task_costs(1, train=5.0, cpu=3.0)],
         "stream": {**one["stream"], "images": images or {}},
         "version": {**one["version"], **(version or {})},
