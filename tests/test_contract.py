@@ -48,6 +48,7 @@ VARIANTS = [
     ("learner=ewc", "learner.penalty=online", "learner.gamma=0.9", "learner.fisher=sample"),
     ("learner=mntdp_d", "learner.k=all"),
     ("learner=mntdp_d", "learner.prior=random", "learner.allow_head_reuse=false"),
+    ("learner=mntdp_s", "learner.k=all", "learner.gamma=decisions"),
     ("learner=new_head", "learner.trunk=finetune"),
     ("learner=new_leg", "learner.trunk=finetune"),
     ("learner=er", "learner.policy=single_pass", "learner.size=20"),

@@ -84,6 +84,9 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     # one past task, found by 5 neighbours among at most 1000 images; a whole path may be used again
     "mntdp_d": {"_target_": "MNTDP", "k": 1, "prior": "nearest", "allow_head_reuse": True,
                 "neighbours": 5, "searched": 1000},
+    # the paper's prior over whole paths; the rate of its distribution is 1e-2 or 1e-3
+    "mntdp_s": {"_target_": "MNTDPS", "k": 1, "prior": "nearest", "allow_head_reuse": True,
+                "neighbours": 5, "searched": 1000, "gamma": "paths", "gamma_lr": 0.01, "entropy": 1.0},
 }  # fmt: skip
 
 # ---- Lopez-Paz and Ranzato 2017 ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from cl_lightning.learners.joint import Joint
 from cl_lightning.learners.lwf import LwF
 from cl_lightning.learners.mc_dropout import MCDropout
 from cl_lightning.learners.mntdp import MNTDP
+from cl_lightning.learners.mntdp_s import MNTDPS
 from cl_lightning.learners.multimodal import Multimodal
 from cl_lightning.learners.new_head import NewHead
 from cl_lightning.learners.new_leg import NewLeg
@@ -32,6 +33,7 @@ __all__ = [
     "HAT",
     "IMM",
     "MNTDP",
+    "MNTDPS",
     "PNN",
     "SI",
     "VCL",

@@ -69,12 +69,15 @@ class MNTDP(Learner):
             )
         scores = self.once("search", lambda: self.scores(task)) if self.searches(task) else []
         sources = self.sources(task, scores)
-        paths = self.paths_from(sources, task)
-        prefixes = {c.name: list(prefix_of(c)) for c in paths}
-        best = yield Phase(paths)
+        phase = self.phase(sources, task)
+        prefixes = {c.name: list(prefix_of(c)) for c in phase.candidates}
+        best = yield phase
         self.adopt(best.candidate, task)
-        reused = len(prefixes[best.candidate.name])
-        self.notes = ModulePaths(self.library.paths[-1], reused, sources, scores, prefixes)
+        prefixes[best.candidate.name] = reused = list(prefix_of(best.candidate))
+        self.notes = ModulePaths(self.library.paths[-1], len(reused), sources, scores, prefixes)
+
+    def phase(self, sources: Sequence[int], task: Task) -> Phase:
+        return Phase(self.paths_from(sources, task))
 
     def searches(self, task: Task) -> bool:
         return self.prior == "nearest" and self.k != "all" and task.index > 0
@@ -90,21 +93,27 @@ class MNTDP(Learner):
     def paths_from(self, sources: Sequence[int], task: Task) -> list[Candidate]:
         """Every distinct prefix of the sources' paths with new modules behind it, the longest first."""
         own = task.head.owned[task.index]
-        fresh = self.new_modules(task.index, own)
-        prefixes = {tuple(self.library.paths[j][:r]) for j in sources for r in range(len(fresh) + 1)} | {()}
-        found = []
-        for prefix in sorted(prefixes, key=lambda prefix: (-len(prefix), prefix)):
+        fresh, prefixes, found = self.new_modules(task.index, own), self.prefixes(sources, len(own)), []
+        for prefix in prefixes:
             alone = sum(len(other) == len(prefix) for other in prefixes) == 1
             name = f"reuse={len(prefix)}" + ("" if alone else f" behind {prefix[-1]}")
-            new = fresh[len(prefix) :]
-            if new:
+            if new := fresh[len(prefix) :]:
                 found += [
                     Candidate(NewModules(prefix, copy.deepcopy(new)), point, f"{name},{name_of(point)}")
                     for point in self.grid
                 ]
-            elif self.allow_head_reuse and self.library.num_outputs(prefix) == len(own):
+            else:
                 found.append(Candidate(NewModules(prefix, []), {}, name))
         return found
+
+    def prefixes(self, sources: Sequence[int], num_outputs: int) -> list[Prefix]:
+        """All beginnings of the sources' paths, the longest first. A whole path is one where its head may be
+        re-used."""
+        whole = [tuple(self.library.paths[j]) for j in sources]
+        found = {(), *(path[:r] for path in whole for r in range(len(path)))}
+        if self.allow_head_reuse:
+            found.update(path for path in whole if self.library.num_outputs(path) == num_outputs)
+        return sorted(found, key=lambda prefix: (-len(prefix), prefix))
 
     def new_modules(self, task: int, own: Sequence[int]) -> list[nn.Module]:
         return list(own_network(self, task, len(own)).path_modules().values())

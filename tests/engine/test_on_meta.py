@@ -32,6 +32,7 @@ from cl_lightning.learners import (
     GEM,
     HAT,
     MNTDP,
+    MNTDPS,
     PNN,
     SI,
     Finetune,
@@ -79,10 +80,12 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "gem": (GEM, {"memories": 10}),
     "agem": (AGEM, {"memories": 10}),
     "mntdp_d": (MNTDP, {}),
+    "mntdp_s": (MNTDPS, {}),
 }
 # Steps that read values back from the device, and why.
 READS = {
     "gem": "the quadratic program is solved on the CPU: one Gram matrix a step",
+    "mntdp_s": "which path a mini-batch takes is decided on the CPU",
     "multimodal": "which first layers a mini-batch needs is decided on the CPU",
 }
 
@@ -121,7 +124,10 @@ def one_step_on(learner: Learner, device: torch.device, watched: AbstractContext
     """The first step in the second task: the engine's, without Lightning's loop around it."""
     learner.to(device)
     task = stream().task(1, lease=Lease(device))
-    with patch.object(MNTDP, "scores", lambda self, task: [1.0]):  # a search reads values, once a task
+    with (
+        patch.object(MNTDP, "scores", lambda self, task: [1.0]),  # a search reads values, once a task
+        patch.object(MNTDPS, "halves", lambda self, task: [task.train] * 2),  # and so does this
+    ):
         phase = next(learner.learn(task))
     blocks = Blocks(task.train, (0, "task1", 0), 10, 1, 1, 1)
     settings = toys.training(clip=1.0)
