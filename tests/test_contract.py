@@ -84,10 +84,18 @@ every_learner_and_variant = pytest.mark.parametrize("overrides", cases(DEFAULTS,
 # ---- the toy stream, learned once --------------------------------------------------------------------------
 
 
-def ends(make: Make, global_seed: int, s: Stream | None = None) -> toys.Learned:
+def ends(make: Make, global_seed: int, stream: Callable[..., Stream] = toys.stream) -> toys.Learned:
     torch.manual_seed(global_seed)
     random.seed(global_seed)
-    return learn(make(), s or toys.stream(), training(patience=10))
+    return usually(make, stream)
+
+
+def usually(make: Make, stream: Callable[..., Stream] = toys.stream, **options: Any) -> toys.Learned:
+    """With early stopping; with mini-batches in their order for a learner that asks for them."""
+    learner = make()
+    if getattr(learner, "policy", None) == "single_pass":
+        return learn(learner, stream(n_val=0), training(single_pass=True), **options)
+    return learn(learner, stream(), training(patience=10), **options)
 
 
 @cache
@@ -95,9 +103,9 @@ def learned(*overrides: str) -> toys.Learned:
     return ends(maker(*overrides), 1)
 
 
-def garbage() -> Stream:
+def garbage(**options: Any) -> Stream:
     """The toy stream, with noise in the place of test images."""
-    s = toys.stream()
+    s = toys.stream(**options)
     s.sources[0].test.x.random_(0, 255, generator=torch.Generator().manual_seed(0))
     return s
 
@@ -105,7 +113,7 @@ def garbage() -> Stream:
 @cache
 def learned_beside_garbage(*overrides: str) -> toys.Learned:
     """With noise for test data, and with other states of the global generators."""
-    return ends(maker(*overrides), 2, garbage())
+    return ends(maker(*overrides), 2, garbage)
 
 
 # ---- U1, U2: the same seed, the same bits; test data decide nothing ----------------------------------------
@@ -257,7 +265,7 @@ def noting_what_is_trained(learner: Learner, sizes: list[int]) -> Learner:
 @every_learner_and_variant
 def test_it_ends_the_same_when_every_task_starts_in_a_fresh_learner(overrides: tuple) -> None:
     make = maker(*overrides)
-    fresh = learn(make(), toys.stream(), training(patience=10), fresh=make)
+    fresh = usually(make, fresh=make)
     assert torch.equal(fresh.weights, learned(*overrides).weights)
     assert fresh.matrix == learned(*overrides).matrix
 

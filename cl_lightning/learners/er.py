@@ -8,6 +8,8 @@ import torch
 
 from cl_lightning.config.checking import Size
 from cl_lightning.data.task import Batch, Split, Task
+from cl_lightning.errors import Refusal
+from cl_lightning.learners.base import Candidate
 from cl_lightning.learners.parts.batch_norm import Sharing
 from cl_lightning.learners.parts.memory import make_room, reservoir, ring_of_each_class, slots_in_turn
 from cl_lightning.metrics.costs import numbers_in
@@ -47,6 +49,14 @@ class ER(Sharing):
             make_room(self.memory, task, self.room(task))
             slots = slots_in_turn(self.memory, len(task.train), self.room(task), self.draws(task))
             self.train_split, self.slots = task.train, torch.tensor(slots)
+
+    def set_mode(self, c: Candidate, training: bool) -> None:
+        super().set_mode(c, training)
+        if self.policy == "single_pass" and not c.settings["single_pass"]:
+            raise Refusal(
+                "learner.policy=single_pass takes a task's examples to come in their order, but they are "
+                "shuffled here. Set trainer.single_pass=true, or use learner.policy=reservoir."
+            )
 
     def extend(self, batch: Batch) -> Batch:
         taken = self.slots[: examples_before(batch, len(self.slots))]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cl_lightning.data.task import Batch, Head, Split, Task
+from cl_lightning.errors import Refusal
 from cl_lightning.learners import ER, Finetune
 from cl_lightning.learners.parts.memory import reservoir, ring_of_each_class
 from cl_lightning.randomness import rng
@@ -207,9 +208,22 @@ def test_a_reservoir_of_so_many_a_class_fills_its_new_slots_first() -> None:
 
 @pytest.mark.parametrize("policy", ["reservoir", "ring", "single_pass"])
 def test_without_a_memory_it_is_finetune_to_the_bit(policy: str) -> None:
-    s, settings = toys.stream(), training()
+    s, settings = toys.stream(n_val=0), training(single_pass=policy == "single_pass")
     none = learn(ER(build=builder(s), head=s.head, policy=policy, size=0), s, settings)
     assert torch.equal(none.weights, learn(Finetune(build=builder(s), head=s.head), s, settings).weights)
+
+
+def test_a_single_pass_of_shuffled_examples_is_refused() -> None:
+    s = toys.stream()
+    with pytest.raises(Refusal, match=r"trainer\.single_pass=true"):
+        learn(ER(build=builder(s), head=s.head, policy="single_pass", size=5), s, training())
+
+
+def test_a_branch_with_a_smaller_reservoir_is_refused() -> None:
+    memory: dict = {}
+    reservoir(memory, numbered(0, 5), 8, torch.Generator())
+    with pytest.raises(Refusal, match="made for 8 examples, not 7"):
+        reservoir(memory, numbered(1, 5), 7, torch.Generator())
 
 
 def test_replay_forgets_less_than_finetune() -> None:

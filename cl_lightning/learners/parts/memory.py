@@ -86,6 +86,11 @@ def make_room(memory: dict[str, Any], task: Task, size: int) -> None:
     """Make a reservoir of ``size`` slots, or of so many more than it has."""
     for name, part in named(task.train).items():
         old = memory.get(name, part[:0])
+        if len(old) > size:
+            raise Refusal(
+                f"The memory was made for {len(old)} examples, not {size}. A branch keeps the sizes of its "
+                "run, or raises them."
+            )
         if name not in memory or len(old) < size:
             memory[name] = torch.cat([old, part.new_zeros(size - len(old), *part.shape[1:])])
     memory.setdefault("filled", 0)
