@@ -55,6 +55,7 @@ VARIANTS = [
     ("learner=lwf", "learner.warm_up=1"),
     ("learner=si", "learner.clamp=false", "learner.penalty_in_path=true"),
     ("learner=vcl", "learner.start=drawn", "backbone.heads=per_task"),
+    ("learner=vgr", "learner.replay=stored", "backbone.dropout=0.2"),
     ("learner=coreset_only", "learner.choice=random", "learner.size=8", "learner.coreset_epochs=2"),
     ("learner=gem", "learner.total=60", "learner.memory_precision=bf16"),
 ]

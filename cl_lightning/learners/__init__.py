@@ -2,6 +2,7 @@
 
 from cl_lightning.learners.agem import AGEM
 from cl_lightning.learners.base import Candidate, Learner, Needs, Outcome, Phase, Phases, name_of
+from cl_lightning.learners.dgr import DGR
 from cl_lightning.learners.er import ER
 from cl_lightning.learners.ewc import EWC
 from cl_lightning.learners.finetune import Finetune
@@ -24,9 +25,11 @@ from cl_lightning.learners.pnn import PNN
 from cl_lightning.learners.si import SI
 from cl_lightning.learners.vcl import VCL
 from cl_lightning.learners.vcl_coreset import VCLCoreset
+from cl_lightning.learners.vgr import VGR
 
 __all__ = [
     "AGEM",
+    "DGR",
     "ER",
     "EWC",
     "GEM",
@@ -37,6 +40,7 @@ __all__ = [
     "PNN",
     "SI",
     "VCL",
+    "VGR",
     "Candidate",
     "Finetune",
     "GrowingList",

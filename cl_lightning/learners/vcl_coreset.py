@@ -24,9 +24,10 @@ class VCLCoreset(VCL):
     each test (Nguyen et al. 2018). The copy begins with the posterior, which is its prior, too, and is thrown
     away: what goes on to the next task never saw a coreset.
 
-    One copy is trained on all coresets; with an output layer a task, one for each task's test on that task's
-    coreset alone. With ``prior=standard`` it is the coreset-only baseline of Farquhar and Gal 2018, all the
-    same but for the priors, of the copies too. Their paper counts this as training again on old tasks.
+    One copy is trained on all coresets, in mini-batches of ``size``; with an output layer a task, one for
+    each task's test on that task's coreset alone. With ``prior=standard`` it is the coreset-only baseline of
+    Farquhar and Gal 2018, all the same but for the priors, of the copies too. Their paper counts this as
+    training again on old tasks.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class VCLCoreset(VCL):
                 train=coreset,
                 loss=self.objective(seen - 1, seen, len(coreset)),
                 epochs=self.coreset_epochs,
+                settings={"batch_size": self.size},
             )
             tested.tuned.append(best.candidate.network)
         return {"": tested}

@@ -16,7 +16,6 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import Batch, Head, Split
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import VCL, Candidate, MCDropout, VCLCoreset
-from cl_lightning.learners.parts.averaging import mean_log_probability
 from cl_lightning.learners.vcl_coreset import k_center
 from cl_lightning.randomness import rng, seed_of, seeded
 from tests import toys
@@ -212,14 +211,6 @@ def test_predictions_are_the_mean_probability_over_draws(make: Callable) -> None
     assert not any(module.training for module in learner.modules())
 
 
-def test_outputs_out_of_the_choice_have_probability_0() -> None:
-    logits = torch.randn(5, 3, 4)
-    logits[:, :, 2:] = -torch.inf
-    mean = mean_log_probability(logits).exp()
-    assert torch.allclose(mean[:, :2], logits[:, :, :2].softmax(2).mean(0))
-    assert (mean[:, 2:] == 0).all()
-
-
 def with_dropout(s: Stream, rate: float, draws: int = 20) -> MCDropout:
     return MCDropout(build=toys.builder(s, dropout=rate), head=s.head, seed=by_hand.SEED, draws=draws)
 
@@ -330,6 +321,7 @@ def test_the_coreset_copy_begins_with_the_posterior_as_its_prior() -> None:
             with seeded("the same noise"):
                 losses.append(float(loss(c, batch)))
         assert len(batch) == 16
+        assert phase.settings == {"batch_size": 8}
         assert (losses[0] == losses[1]) == none
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from cl_lightning.backbones.bayesian import gaussians
 from cl_lightning.config.checking import Count
 from cl_lightning.data.task import Batch
 from cl_lightning.learners.base import Candidate, Learner
+from cl_lightning.metrics.measures import averaged
 
 
 class Averaging(Learner):
@@ -28,12 +28,12 @@ class Averaging(Learner):
         return drawn(self.network, x, task, self.draws)
 
     def forward(self, x: torch.Tensor, task: int | None) -> torch.Tensor:
-        return mean_log_probability(self.samples(x, task))
+        return averaged(self.samples(x, task))
 
     def logits(self, c: Candidate, batch: Batch) -> torch.Tensor:
         if c.network.training:
             return super().logits(c, batch)
-        return mean_log_probability(drawn(c.network, batch.x, batch.task, self.draws))
+        return averaged(drawn(c.network, batch.x, batch.task, self.draws))
 
 
 def drawn(network: nn.Module, x: torch.Tensor, task: torch.Tensor | int | None, draws: int) -> torch.Tensor:
@@ -46,11 +46,3 @@ def drawn(network: nn.Module, x: torch.Tensor, task: torch.Tensor | int | None, 
     for module in dropping:
         module.eval()
     return logits
-
-
-def mean_log_probability(logits: torch.Tensor) -> torch.Tensor:
-    """(n, outputs) of logits (draws, n, outputs): the log of the mean probability. One draw stays as it is:
-    its logits are as good."""
-    if len(logits) == 1:
-        return logits[0]
-    return logits.log_softmax(2).logsumexp(0) - math.log(len(logits))

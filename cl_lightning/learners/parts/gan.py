@@ -1,0 +1,93 @@
+"""Generative adversarial networks, small ones, for learners that replay what they generate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+import torch.nn as nn
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import softplus
+
+Kind = Literal["mlp", "conv"]
+NOISE = 100  # numbers that an image is made of
+SLOPE = 0.2  # of LeakyReLU, as in Farquhar and Gal 2018
+# Adam's settings there; the size of a mini-batch is not printed.
+SETTINGS = {
+    "optimizer": "adam", "lr": 2e-4, "betas": [0.5, 0.999], "weight_decay": 0.0, "clip": None,
+    "batch_size": 128,
+}  # fmt: skip
+
+
+class GAN(nn.Module):
+    """A generator of images in [0, 1], and a discriminator that gives the log-odds of real ones."""
+
+    def __init__(self, kind: Kind, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.generator, self.discriminator = generator(kind, shape), discriminator(kind, shape)
+
+
+def generator(kind: Kind, shape: Sequence[int]) -> nn.Sequential:
+    """100-256-512-1024-pixels; or a dense layer, and two convolutions 5x5 behind an up-sampling each."""
+    channels, height, width = shape
+    if kind == "mlp":
+        layers = dense(NOISE, 256, 512, 1024, torch.Size(shape).numel())[:-1]
+    else:
+        low = (128, -(-height // 4), -(-width // 4))
+        layers = [
+            *dense(NOISE, torch.Size(low).numel()), nn.Unflatten(1, low),
+            nn.Upsample(scale_factor=2), nn.Conv2d(128, 64, 5, padding=2), nn.LeakyReLU(SLOPE),
+            nn.Upsample(size=(height, width)), nn.Conv2d(64, channels, 5, padding=2), nn.Flatten(),
+        ]  # fmt: skip
+    return nn.Sequential(*layers, nn.Sigmoid(), nn.Unflatten(1, tuple(shape)))
+
+
+def discriminator(kind: Kind, shape: Sequence[int]) -> nn.Sequential:
+    """pixels-512-256-1; or two convolutions 5x5 with steps of 2, and a dense layer."""
+    channels, height, width = shape
+    if kind == "mlp":
+        return nn.Sequential(nn.Flatten(), *dense(torch.Size(shape).numel(), 512, 256, 1)[:-1])
+    units = 128 * -(-height // 4) * -(-width // 4)
+    return nn.Sequential(
+        nn.Conv2d(channels, 64, 5, 2, 2), nn.LeakyReLU(SLOPE),
+        nn.Conv2d(64, 128, 5, 2, 2), nn.LeakyReLU(SLOPE),
+        nn.Flatten(), nn.Linear(units, 1),
+    )  # fmt: skip
+
+
+def dense(*units: int) -> list[nn.Module]:
+    """Linear layers with a LeakyReLU behind each."""
+    return [layer for pair in pairwise(units) for layer in (nn.Linear(*pair), nn.LeakyReLU(SLOPE))]
+
+
+def adversarial_loss(gan: GAN, real: Tensor, count: int) -> Tensor:
+    """The loss of one step of both networks, on ``count`` generated images: of the discriminator,
+    -log D(real) - log(1 - D(generated)); of the generator, -log D(generated), without a gradient for D
+    (Goodfellow et al. 2014, the loss that does not saturate). Pixels are shown to D in [-1, 1]."""
+    made = gan.generator(torch.randn(count, NOISE, device=next(gan.parameters()).device))
+    odds = gan.discriminator(2 * torch.cat([real, made.detach()]) - 1)
+    held = {name: p.detach() for name, p in gan.discriminator.named_parameters()}
+    fooled = functional_call(gan.discriminator, held, (2 * made - 1,))
+    of_real = softplus(-odds[: len(real)]).sum() / max(len(real), 1)  # a small mini-batch may have none
+    return of_real + softplus(odds[len(real) :]).mean() + softplus(-fooled).mean()
+
+
+@torch.no_grad()
+def generated(
+    kind: Kind, shape: Sequence[int], weights: Mapping[str, Tensor], count: int, draws: torch.Generator
+) -> Tensor:
+    """Images of a generator with these weights."""
+    with torch.device("meta"):  # its numbers are not needed
+        network = generator(kind, shape)
+    device = next(iter(weights.values())).device
+    noise = torch.randn(count, NOISE, generator=draws).to(device)
+    return torch.cat([functional_call(network, dict(weights), (part,)) for part in noise.split(1000)])
+
+
+def generator_of(gan: nn.Module) -> dict[str, Tensor]:
+    """Copies of its generator's weights, which can be stored."""
+    assert isinstance(gan, GAN)
+    return {name: p.detach().clone() for name, p in gan.generator.named_parameters()}
