@@ -62,6 +62,8 @@ def results(tasks: int, **more: Any) -> dict[str, Any]:
         "metrics": metrics_of(matrix(tasks)),
         "validation_at_end": None,
         "reference": None,
+        "measures": {},
+        "predictors": {},
         "notes": [],
         "card": [],
         "selected": [phase(task, "lr=0.01,weight_decay=0.0001") for task in range(tasks)],

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from cl_lightning.cli.jobs import Job
 from cl_lightning.report.layout import Column, new_console, tables, titled
+from cl_lightning.report.parts.metrics import metric_table, metrics_in
 from cl_lightning.report.results import results_of
 from cl_lightning.report.schema import TaskCosts
-from cl_lightning.report.tables import metric_table, metrics_in
 from cl_lightning.selection.job_names import different, name_of
 from cl_lightning.selection.stream_level import Choice, Chosen, Scored, is_for, winning
 from cl_lightning.store.folder import open_store

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.metrics.table import METRICS
+from cl_lightning.report.parts.paths import module_paths
 from cl_lightning.report.printed import rows_beside
 from cl_lightning.report.reading import Runs, runs_in
 from cl_lightning.report.schema import Results
-from cl_lightning.report.tables import module_paths
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.selection.stream_level import Chosen
 

@@ -178,3 +178,25 @@ def folded(word: str, width: int) -> Iterator[str]:
 def titled(title: str, *below: RenderableType) -> list[RenderableType]:
     """Things to print, below a title."""
     return [Text(title, style="italic"), *below]
+
+
+def with_title(
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
+) -> list[RenderableType]:
+    """Nothing where there are no rows."""
+    return titled(title, *tables(columns, rows, width)) if rows else []
+
+
+def three_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def scaled(value: float, unit: str = "") -> str:
+    """
+    >>> scaled(1_234_000, "B"), scaled(12)
+    ('1.23 MB', '12 ')
+    """
+    for power, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= power:
+            return f"{value / power:.2f} {prefix}{unit}"
+    return f"{value:.0f} {unit}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from cl_lightning.errors import Refusal
 from cl_lightning.metrics.table import METRICS, metrics_of
-from cl_lightning.report.figures import heat
+from cl_lightning.report.parts.accuracy import heat
 from cl_lightning.report.results import Results, costs, reference_of, results_of
 from cl_lightning.store.folder import open_store, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, Row, RowRecord, TaskRecord

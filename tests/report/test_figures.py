@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cl_lightning.report.figures import draw, heat, mean_so_far, over_tasks, path_graph
+from cl_lightning.report.figures import draw
+from cl_lightning.report.parts.accuracy import heat
+from cl_lightning.report.parts.over_tasks import figure as over_tasks
+from cl_lightning.report.parts.over_tasks import mean_so_far
+from cl_lightning.report.parts.paths import path_graph
 
 RESULTS = {
     "learner": "mntdp_d",

@@ -1,0 +1,21 @@
+"""Parts of a report of a run, one file each: whatever file lies here is found.
+
+A part has ``table(results, width)``, which is shown at the end of a run, in its place by ``ORDER``, or
+``figure(results)``, which is drawn into the run's folder under the file's name, or both. A table may be
+empty, a figure None.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def found(what: str) -> dict[str, Callable[..., Any]]:
+    """All functions of this name, by the names of their files, in order."""
+    modules = [import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    having = [module for module in modules if hasattr(module, what)]
+    having.sort(key=lambda module: getattr(module, "ORDER", 0))
+    return {module.__name__.rpartition(".")[2]: getattr(module, what) for module in having}

@@ -1,0 +1,48 @@
+"""The accuracy matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from cl_lightning.report.layout import Cell, Column, tables, three_digits, titled
+from cl_lightning.report.style import panels, whole_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+ORDER = 0  # among the tables of a run
+
+
+def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """The whole accuracy matrix where it fits, else what papers look at first: when it was learned, and at
+    the end."""
+    matrix: list[list[float | None]] = results["accuracy_matrix"]
+    tasks = len(matrix[0])
+    rows: list[list[Cell]] = []
+    for learned, row in enumerate(matrix):
+        cells = [Text(three_digits(value), "bold" * (j == learned - 1)) for j, value in enumerate(row)]
+        rows.append(["none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells])
+    whole = tables([Column("learned"), *(Column(str(j)) for j in range(tasks))], rows, width)
+    if len(whole) == 1:
+        return titled("Test accuracy on task (columns) after learning tasks (rows)", *whole)
+    columns = [Column("task"), Column("just learned"), Column("at the end")]
+    two = [[str(j), three_digits(matrix[j + 1][j]), three_digits(matrix[-1][j])] for j in range(tasks)]
+    title = "Test accuracy on each task (results.json has the whole matrix)"
+    return titled(title, *tables(columns, two, width))
+
+
+def heat(matrix: Sequence[Sequence[float | None]]) -> Figure:
+    """The accuracy matrix in colours, from 0 to 1; white where a task was not tested."""
+    figure, (axes,) = panels(1, height=4.8)
+    values = [[float("nan") if value is None else value for value in row] for row in matrix]
+    image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    figure.colorbar(image, label="test accuracy")
+    axes.set(xlabel="task", ylabel="tasks learned")
+    whole_numbers(axes.xaxis)
+    whole_numbers(axes.yaxis)
+    return figure

@@ -1,0 +1,34 @@
+"""What validation data chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import RenderableType
+
+from cl_lightning.report.layout import Column, three_digits, with_title
+
+ORDER = 5  # among the tables of a run
+
+
+def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """A row a phase of each task. ``val`` is the best validation accuracy; a phase's own score is called
+    so."""
+    rows = []
+    for cost in results["costs"]:
+        chosen = [phase for phase in results["selected"] if phase["where"] == f"task{cost['task']}"]
+        for place, phase in enumerate(chosen):
+            rows.append(
+                [
+                    "" if place else str(cost["task"]),
+                    phase["candidate"],
+                    f"score {three_digits(phase['score'])}"
+                    if "score" in phase
+                    else three_digits(phase["val_accuracy"]),
+                    str(phase["steps"]),
+                    str(phase["steps_to_best"]),
+                ]
+            )
+    heads = [Column(head, text=head == "chosen") for head in ("task", "chosen", "val", "steps", "to best")]
+    return with_title("Choices, by task", heads, rows, width)

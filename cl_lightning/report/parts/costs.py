@@ -1,0 +1,40 @@
+"""What each task cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from cl_lightning.report.layout import Column, scaled, with_title
+
+ORDER = 6  # among the tables of a run
+
+
+def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """A row a task. ``held`` is everything that the learner keeps, ``Mem`` what Veniat et al. 2021 count of
+    it, where that differs."""
+    costs = results["costs"]
+    held, counted = held_and_counted(costs)
+    heads = ["task", "held", *(["Mem"] if counted else []), "flops", "executed", "seconds"]
+    rows = [
+        [
+            str(cost["task"]),
+            scaled(own, "B"),
+            *([scaled(mem, "B")] if counted else []),
+            scaled(cost["flops"]),
+            scaled(cost["flops_executed"]),
+            f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
+        ]
+        for cost, own, mem in zip(costs, held, counted or held)
+    ]
+    return with_title("Costs, by task", list(map(Column, heads)), rows, width)
+
+
+def held_and_counted(costs: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
+    """Bytes that the learner keeps after each task, and those that Veniat et al. 2021 count of them; empty
+    where they are the same, or are not counted."""
+    held = [sum(cost["held"].values()) for cost in costs]
+    counted: list[Any] = [cost["published_memory"] for cost in costs]
+    return held, [] if None in counted or counted == held else counted
