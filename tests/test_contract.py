@@ -2,14 +2,12 @@
 further ado.
 
 A learner with its default settings is held to all promises, a variant of it to three: the same bits, garbage
-for test data, a fresh learner for every task. Kills are tried on one learner of each way to hold something,
-and on two that are drawn; on all of them in ``pytest -m all``.
+for test data, a fresh learner for every task. That kills change nothing is seen in ``test_cuts.py``.
 """
 
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
@@ -35,8 +33,6 @@ from cl_lightning.protocol import LearnerError, ProtocolError
 from cl_lightning.randomness import seeded
 from tests import toys
 from tests.commands import but_what_may_differ, configure, run
-from tests.dying import dying, in_a_child
-from tests.test_resume import FRAGILE
 from tests.toys import learn, training
 
 NAMES = sorted(path.stem for path in (Path(conf_dir()) / "learner").glob("*.yaml"))
@@ -291,47 +287,6 @@ class Hides(Finetune):
 def test_a_hidden_tensor_is_caught(tmp_path: Path) -> None:
     with pytest.raises(ProtocolError, match=r"Hides keeps self\.hidden\[0\]"):
         nothing_is_hidden(tmp_path, "learner._target_=tests.test_contract.Hides")
-
-
-# ---- resume ------------------------------------------------------------------------------------------------
-
-WAYS = {  # to hold something over the tasks
-    "nothing but its network": ("learner=finetune",),
-    "a memory": ("learner=er",),
-    "what was measured": ("learner=ewc",),
-    "a network that grows": ("learner=mntdp_d",),
-    "copies that are trained before a test": (
-        "learner._target_=tests.toys.Coreset",
-        "selection=none",
-        "trainer.patience=null",
-    ),
-    "moments of the optimizer": ("learner=ewc", "trainer.optimizer_state=carry"),
-    "weights in bf16": ("learner=ewc", "trainer.precision=bf16-mixed"),
-}
-OTHERS = [case for case in [*DEFAULTS, *VARIANTS] if case not in WAYS.values()]
-DRAWN = random.Random("kills").sample(OTHERS, 2)
-KILLED = [
-    *(pytest.param(case, id=way) for way, case in WAYS.items()),
-    *(
-        pytest.param(case, id=name_of(case), marks=[] if case in DRAWN else pytest.mark.all)
-        for case in OTHERS
-    ),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("overrides", KILLED)
-def test_killed_again_and_again_inside_phases_it_ends_the_same(
-    overrides: tuple, tmp_path: Path, capfd
-) -> None:
-    options, kills = (*FRAGILE, *overrides), 0
-    while in_a_child(lambda: dying("block:7", lambda: run(tmp_path / "killed", *options))) == -signal.SIGKILL:
-        kills += 1
-        assert kills < 60, "no progress is made between kills"
-    assert kills >= 2
-    assert "It goes on inside" in capfd.readouterr().err
-    whole = run(tmp_path / "whole", *options, "debug.fresh_learner=true")  # a third way to the same end
-    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(whole)
 
 
 # ---- devices that are not at hand --------------------------------------------------------------------------

@@ -49,39 +49,7 @@ def folder_of(outputs: Path, *overrides: str) -> Path:
     return commands.folder_of(configure(f"outputs={outputs}", *SMALL, *overrides))
 
 
-# ---- the same results --------------------------------------------------------------------------------------
-
-CASES = {
-    "finetune, candidates that stop at other steps": (
-        2, (*SEQUENCE, "trainer.patience=8", "trainer.batch_size=10", "trainer.max_epochs=6"),
-    ),
-    "more ranks than candidates": (
-        4, ("stream.tasks=2", "selection.grid.lr=[0.01,0.001]", "~selection.grid.weight_decay"),
-    ),
-    "MNTDP, in shares on each rank": (2, ("learner=mntdp_d", *SEQUENCE, "trainer.candidates_at_once=3")),
-    "GEM, which has one candidate": (2, ("learner=gem", "selection=none", "stream.tasks=3")),
-    "EWC, with a strength to choose, and carried moments": (
-        2, ("learner=ewc", "stream.tasks=3", "+selection.grid.strength=[0.0,100.0]",
-            "trainer.optimizer_state=carry"),
-    ),
-    "joint": (2, ("learner=joint", *SEQUENCE)),
-    "predictors that train": (
-        2, ("learner._target_=tests.toys.Coreset", "learner.name=x", *SEQUENCE, "trainer.patience=null"),
-    ),
-    "probes of all candidates, and a reference": (
-        2, (*SEQUENCE, "trainer.probe=all", "trainer.probe_at=[0,3]", "reference=true",
-            "stream.head=multi_train_test"),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_several_ranks_end_with_the_results_of_one(case: str, tmp_path: Path) -> None:
-    count, options = CASES[case]
-    assert on_ranks(count, tmp_path / "many", *options) == [0] * count
-    alone = run(tmp_path / "one", *options)
-    assert but_what_may_differ(results_in(tmp_path / "many")) == but_what_may_differ(alone)
-    assert not list(tmp_path.rglob("work"))
+# ---- who trains what ---------------------------------------------------------------------------------------
 
 
 def test_each_candidate_is_trained_by_one_rank_and_winners_come_from_all(tmp_path: Path) -> None:

@@ -79,22 +79,6 @@ def test_killed_at_a_named_point(
     assert not list(folder.rglob("*.building"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "extra", ["trainer.candidates_at_once=2", "backbone.sizes=[64] backbone.dropout=0.0"]
-)  # the latter is stacked
-def test_killed_again_and_again_inside_a_phase(
-    extra: str, tmp_path: Path, whole, capfd: pytest.CaptureFixture
-) -> None:
-    options, kills = (*FRAGILE, *extra.split()), 0
-    while in_a_child(lambda: dying("block:4", lambda: run(tmp_path, *options))) == -signal.SIGKILL:
-        kills += 1
-        assert kills < 60, "no progress is made between kills"
-    assert kills >= 2
-    assert "It goes on inside" in capfd.readouterr().err
-    assert but_what_may_differ(run(tmp_path, *options)) == whole(*extra.split())
-
-
 def interrupted(tmp_path: Path, fault: str = "block:8") -> Path:
     """The folder of a run that was killed."""
     shutil.copytree(killed_at(fault), tmp_path, dirs_exist_ok=True)
@@ -553,7 +537,6 @@ def with_callback(cls: type) -> str:
 
 
 HIDDEN = {
-    "frozen": (f"learner._target_={__name__}.FreezesAtTheEnd", "selection=none"),
     "callback": (with_callback(Counts), "trainer.candidates_at_once=2"),
     "callback, not saved inside a phase": (
         with_callback(Counts),
@@ -566,27 +549,22 @@ HIDDEN = {
 @pytest.mark.parametrize(
     ("what", "fault"),
     [
-        ("frozen", "test:2"),
         ("callback, not saved inside a phase", "record written:7"),  # the row of the first task
         *(("callback", fault) for fault in ("block:8", "task end:1", "test:2")),
     ],
 )
-def test_what_no_tensor_holds_is_there_again_after_a_kill(
+def test_what_a_callback_holds_is_there_again_after_a_kill(
     what: str, fault: str, tmp_path: Path, whole, capfd: pytest.CaptureFixture
 ) -> None:
     options = HIDDEN[what]
-    expected, plain = (
-        whole(*options),
-        whole("selection=none" if what == "frozen" else "trainer.candidates_at_once=2"),
-    )
+    expected, plain = whole(*options), whole("trainer.candidates_at_once=2")
     assert expected["accuracy_matrix"] != plain["accuracy_matrix"], "there is something to lose"
     killed(fault, lambda: run(tmp_path, *FRAGILE, *options))
     capfd.readouterr()
     assert but_what_may_differ(run(tmp_path, *FRAGILE, *options)) == expected
-    if "callback" in what:
-        counted = capfd.readouterr().out
-        run(tmp_path / "whole", *FRAGILE, *options)
-        assert next(line for line in counted.splitlines() if "blocks" in line) in capfd.readouterr().out
+    counted = capfd.readouterr().out
+    run(tmp_path / "whole", *FRAGILE, *options)
+    assert next(line for line in counted.splitlines() if "blocks" in line) in capfd.readouterr().out
 
 
 def test_a_callbacks_state_that_no_checkpoint_can_hold_is_refused_by_name(tmp_path: Path) -> None:
