@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from cl_lightning.config.suggestions import close
 from cl_lightning.errors import Refusal
+from cl_lightning.report.formats import FORMATS
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,6 +16,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise Refusal(f"The command line cannot be read: {message}\nSee {self.prog} --help.")
+
+    def add_formats(self) -> None:
+        """``--markdown`` and so on: ``options.form`` names a format of ``report/formats.py``, or is None."""
+        one = self.add_mutually_exclusive_group()
+        for name in FORMATS:
+            what = f"print the table as {name}{' (for booktabs)' * (name == 'latex')}"
+            one.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
 
     def add_folders(self, what: str, *commands: str, needed: bool = False) -> None:
         """The folders of a command, each of which is there. One that is not may be meant for a word."""

@@ -19,7 +19,8 @@ from cl_lightning.cli.dashboard import report_wandb
 from cl_lightning.cli.jobs import name_of
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
-from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, markdown, table
+from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, table
+from cl_lightning.report.formats import FORMATS, Rows
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
 from cl_lightning.report.reading import runs_in
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 def report_results(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m cl_lightning.report", description=DESCRIPTION)
     parser.add_folders("folders to look for runs in", *COMMANDS)
-    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    parser.add_formats()
     parser.add_argument(
         "--results", action="store_true", help="write results.json of runs that are not finished, too"
     )
@@ -69,7 +70,7 @@ def report_results(arguments: Sequence[str]) -> int:
     else:
         runs = runs_in(options.folders)
         groups = groups_of(runs, options.folders)
-        print_groups(groups, unfinished(runs), options.markdown, options.validation)
+        print_groups(groups, unfinished(runs), options.form, options.validation)
     return 0
 
 
@@ -86,7 +87,7 @@ COMMANDS = {"status": report_status, "wandb": report_wandb}
 def print_groups(
     groups: Sequence[Group],
     more: Sequence[str] = (),
-    as_markdown: bool = False,
+    form: str | None = None,
     by_validation: bool = False,
     console: Console | None = None,
 ) -> None:
@@ -99,14 +100,29 @@ def print_groups(
     of_stream = groupby(zip(groups, rows), key=lambda each: each[0].stream if by_validation else None)
     lists = [[row for _, row in part] for _, part in of_stream]
     below = [*notes(groups), *more]
-    if as_markdown:
-        print(plain("\n\n".join([*(markdown(heads, part) for part in lists), *below])))
+    if form is not None:
+        print_as(form, heads, lists, below)
         return
     console = console or new_console()
     keys = keys_of(groups)
     columns = [Column(head, text=place < keys) for place, head in enumerate(heads)]
     shown = [each for part in lists for each in tables(columns, part, console.width, keys)]
     console.print(*shown, *map(Text, below), sep="\n")
+
+
+def print_as(form: str, heads: Sequence[str], lists: Sequence[Rows], below: Sequence[str]) -> None:
+    """Tables for another program. What is said below them goes to standard error where it reads no text."""
+    if form in ("csv", "json"):
+        lists = [[row for rows in lists for row in rows]]
+    texts = [plain(FORMATS[form](heads, rows)) for rows in lists]
+    said = [plain(line) for line in below]
+    if form == "markdown":
+        print("\n\n".join([*texts, *said]))
+    elif form == "latex":
+        print("\n\n".join([*texts, "\n".join(f"% {line}" for line in said)]).rstrip())
+    else:
+        print(*texts, sep="\n")
+        print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
 
 
 def print_status(folders: Sequence[Path], console: Console | None = None) -> int:

@@ -371,14 +371,3 @@ def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
             ]
         rows.append([*row, str(len(group.seeds))])
     return [*heads, "seeds"], rows
-
-
-def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """
-    >>> print(markdown(["a", "b"], [["1", "2"]]))
-    | a | b |
-    | --- | --- |
-    | 1 | 2 |
-    """
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

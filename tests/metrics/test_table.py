@@ -33,7 +33,7 @@ print("results", results["metrics"]["worst_accuracy"], min(results["accuracy_mat
 print("schema", schema()["$defs"]["Metrics"]["properties"]["worst_accuracy"]["description"])
 print("W&B", metrics_at(results["accuracy_matrix"])["cl/WORST"], summary_of(results)["final/WORST"])
 show(results, Path("."))
-print_groups(groups_in([Path(sys.argv[1])]), as_markdown=True)
+print_groups(groups_in([Path(sys.argv[1])]), form="markdown")
 """
 
 
