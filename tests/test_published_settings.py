@@ -24,7 +24,7 @@ NO_NUMBER_CHANGES = {"learner.name", "stream.name", "data", "trainer.accelerator
 
 EVERYWHERE: Settings = {  # what no paper has, or all have
     "trainer.max_steps": None, "trainer.optimizer_state": "reset", "trainer.momentum": 0.0,
-    "trainer.weight_decay": 0.0, "trainer.betas": None, "trainer.restore": None,
+    "trainer.weight_decay": 0.0, "trainer.betas": None, "trainer.restore": None, "trainer.schedule": None,
     "trainer.clip": None, "trainer.score_at": [0, 1, 2, 3, 4, 5, 10],
     "trainer.score_every": None, "trainer.probe": "winner", "trainer.probe_every": None,
     "trainer.precision": 32, "trainer.threads": 1, "trainer.stack": True, "trainer.block": 25,

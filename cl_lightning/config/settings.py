@@ -40,12 +40,32 @@ OPTIMIZER_KEYS = tuple(
 )  # which the trainer and a grid may name
 
 OF_A_PHASE = (
-    *OPTIMIZER_KEYS, "max_steps", "batch_size", "eval_batch_size", "optimizer", "betas", "clip", "patience",
-    "restore", "score_at", "score_every",
+    *OPTIMIZER_KEYS, "max_steps", "batch_size", "eval_batch_size", "optimizer", "betas", "schedule", "clip",
+    "patience", "restore", "score_at", "score_every",
 )  # fmt: skip
 
 
 MeasureName = Annotated[str, Fulfils(MEASURES.__contains__, f"one of {', '.join(MEASURES)}")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How the learning rates of a phase fall: they are divided by ``by``, after each epoch; or after the
+    epochs ``at``; or, for each candidate by itself, when ``after`` epochs brought no better score. Then it
+    stops where its rate is below ``until``."""
+
+    by: Annotated[float, Field(gt=1)]
+    at: Sequence[Count] = ()
+    after: Positive | None = None
+    until: Positive | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at", tuple(self.at))
+        if (self.at and self.after is not None) or (self.until is not None and self.after is None):
+            raise Refusal(
+                "trainer.schedule takes one way: {by: 1.05} after each epoch, {at: [49, 63], by: 5} after "
+                "these, or {after: 5, by: 3, until: 1e-4} when 5 epochs brought no better score."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +83,7 @@ class Training:
     momentum: Rate | None
     weight_decay: NotNegative | None
     betas: Annotated[Sequence[Rate], Field(min_length=2, max_length=2)] | None
+    schedule: Mapping[str, Any] | Schedule | None
     optimizer_state: Literal["reset", "carry"]
     clip: Positive | None
     patience: Annotated[float, Field(ge=1)] | None
@@ -91,6 +112,16 @@ class Training:
     callbacks: Sequence[Mapping[str, Any]]
 
     @property
+    def falls(self) -> Schedule | None:
+        """How its learning rates fall."""
+        return self.schedule if isinstance(self.schedule, Schedule) else None
+
+    @property
+    def waits(self) -> float | None:
+        """Epochs without a better score after which the learning rate of a candidate falls."""
+        return self.falls.after if self.falls else None
+
+    @property
     def passes(self) -> int | None:
         """How often a single pass may see each example; None where it is no single pass."""
         return self.max_epochs if self.single_pass else None
@@ -102,6 +133,9 @@ class Training:
         object.__setattr__(self, "precision", str(self.precision))
         object.__setattr__(self, "score_at", tuple(self.score_at))
         object.__setattr__(self, "probe_at", tuple(self.probe_at))
+        if isinstance(self.schedule, Mapping):
+            check_arguments(Schedule, self.schedule, "trainer.schedule")
+            object.__setattr__(self, "schedule", Schedule(**self.schedule))
         if self.momentum and self.optimizer == "adam":
             raise Refusal(
                 "trainer.momentum is for trainer.optimizer=sgd; Adam has moments of its own. Leave it at 0."

@@ -21,14 +21,15 @@ Moments = Mapping[tuple, dict[str, dict[str, Tensor]]]  # by checksums of the we
 def make_optimizer(
     candidates: Sequence[Candidate], settings: Training, kept: Moments, device: torch.device
 ) -> Optimizer:
-    """Adam or SGD. Candidates with equal hyper-parameters share a group: the same bits, fewer calls. ``kept``
-    are the moments that are carried on."""
+    """Adam or SGD. Candidates with equal hyper-parameters share a group: the same bits, fewer calls; but not
+    where each has a learning rate that falls by itself. ``kept`` are the moments that are carried on."""
     merged: dict[str, dict] = {}
-    for group in (group for c in candidates for group in c.groups()):
+    for i, group in ((i, group) for i, c in enumerate(candidates) for group in c.groups()):
         options = {key: value for key, value in group.items() if key != "params"}
-        merged.setdefault(repr(sorted(options.items())), {"params": [], **options})["params"] += group[
-            "params"
-        ]
+        if settings.waits is not None:
+            options |= {"candidate": i, "fell_at": 0}
+        key = repr(sorted(options.items()))
+        merged.setdefault(key, {"params": [], **options})["params"] += group["params"]
     common: dict[str, Any] = {
         "lr": settings.lr,
         "weight_decay": settings.weight_decay,
@@ -41,6 +42,8 @@ def make_optimizer(
         optimizer = torch.optim.Adam(groups, betas=(b1, b2), **common)
     else:
         optimizer = torch.optim.SGD(groups, momentum=settings.momentum or 0.0, **common)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
     begin_momentum(optimizer)
     carry_on(optimizer, candidates, kept)
     return optimizer

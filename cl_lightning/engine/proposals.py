@@ -156,7 +156,8 @@ def check_comparison(phase: Phase, task: Task, settings: Training) -> None:
     if val_of(phase, task) is not None or phase.score is not None:
         return
     several = len(phase.candidates) > 1 and phase.keep == "winner"
-    if phase.auxiliary and (several or phase.patience is not None):
+    stops_early = phase.patience is not None or settings.patience is not None or settings.waits is not None
+    if phase.auxiliary and (several or stops_early):
         raise Refusal(
             f"The auxiliary phase {phase.name!r} of task {task.index} has no validation data but its own, "
             "and was given none. Give it one candidate, without patience; or a `val` or a `score`."
@@ -168,10 +169,11 @@ def check_comparison(phase: Phase, task: Task, settings: Training) -> None:
             f"{'Set' if settings.single_pass else 'Set n_val of the stream or its tasks above 0, or'} "
             "selection=none."
         )
-    if phase.patience is not None or settings.patience is not None:
+    if stops_early:
         raise Refusal(
             "Early stopping needs validation data, and the task has no validation data. "
-            "Set n_val of the stream or its tasks above 0, or trainer.patience=null to train to the end."
+            "Set n_val of the stream or its tasks above 0, or trainer.patience=null to train to the end"
+            f"{' and a trainer.schedule without `after`' * (settings.waits is not None)}."
         )
 
 
@@ -209,6 +211,7 @@ def settings_of(phase: Phase, settings: Training) -> Training:
         own = {
             "patience": None,
             "restore": None,
+            "schedule": None,
             "probe_at": (),
             "probe_every": None,
             "optimizer_state": "reset",

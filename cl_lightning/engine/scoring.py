@@ -13,6 +13,7 @@ import torch.nn as nn
 from cl_lightning.engine.hooks import Shared, call
 from cl_lightning.engine.optimizer import moments_of
 from cl_lightning.engine.phase_run import CandidateState, PhaseRun
+from cl_lightning.engine.schedule import fell_below
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.metrics.accuracy_matrix import predicted
@@ -26,7 +27,7 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
         for i in run.active:
             run.snapshots[i][step] = copy_of_weights(run.candidates[i].network, cpu=True)
-    if not run.is_scored or (run.patience is None and not run.keeps_best):
+    if not run.is_scored or (run.patience is None and not run.keeps_best and settings.waits is None):
         return
     if step == run.blocks.steps and not run.keeps_best:  # the last weights are scored in the end
         return
@@ -51,7 +52,7 @@ def score(learner: Learner, run: PhaseRun) -> None:
                 if run.keeps_best:
                     run.standings[i].weights = copy_of_weights(run.candidates[i].network)
                     run.standings[i].moments = kept_moments(run, i)
-            elif out_of_patience(run.step - standing.step, run.patience):
+            elif out_of_patience(run.step - standing.step, run.patience) or fell_below(run, i):
                 if not run.keeps_best:
                     run.standings[i] = CandidateState(accuracy, run.step, moments=kept_moments(run, i))
                 stop(run, i)

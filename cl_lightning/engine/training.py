@@ -22,6 +22,7 @@ from cl_lightning.data.task import Batch, Block
 from cl_lightning.engine.hooks import Shared, call
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.read_only import read_only
+from cl_lightning.engine.schedule import fall_by_epoch
 from cl_lightning.engine.scoring import score_if_due, set_mode
 from cl_lightning.engine.stack import Stack
 from cl_lightning.learners.base import Candidate, Learner
@@ -65,6 +66,7 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
             batch = call(learner, run, batch.key, "extend", batch)
             run.meter.note_common(living)
         seen = len(batch)
+    fall_by_epoch(run, batch)
     for p in run.parameters:
         p.grad = None  # not 0: parameters that this batch does not use are neither stepped nor decayed
     part = (f"part {batch.part}",) if batch.part else ()
