@@ -16,7 +16,7 @@ from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Needs
 from cl_lightning.learners.parts.growing_list import GrowingList
-from cl_lightning.learners.parts.held import hold
+from cl_lightning.learners.parts.held import hold, note
 from cl_lightning.learners.parts.one_task import own_network, widened
 from cl_lightning.randomness import rng
 
@@ -99,11 +99,11 @@ class HAT(Learner):
         e, s = gated(c).embedding, self.s(batch)
         e.grad *= self.s_max / s * (torch.cosh((s * e).clamp(-50, 50)) + 1) / (torch.cosh(e) + 1)
         nn.utils.clip_grad_norm_(c.parameters, 10_000)
-        gated(c).before = [w.clone() for w in gated(c).trunk.parameters()]
+        note(c, gated(c).trunk.parameters())
 
     def after_step(self, c: Candidate, batch: Batch) -> None:
         gated(c).embedding.clamp_(-6, 6)
-        hold(gated(c).trunk.parameters(), gated(c).before, self.masks())
+        hold(c, self.masks())
 
     def masks(self) -> Iterator[Tensor]:
         """min(A of its output, A of its input) of each weight in the trunk; pixels are in use."""
