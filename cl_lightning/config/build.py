@@ -108,7 +108,7 @@ def build_learner(cfg: DictConfig, stream: Stream) -> Learner:
 def learner_of(cfg: DictConfig) -> partial:
     """The learner with its grid and seed, waiting for networks and outputs."""
     from cl_lightning.learners.base import Learner
-    from cl_lightning.selection.grid import check_grid, grid_points
+    from cl_lightning.selection.grid import by_task, check_grid
 
     keys: Any = OmegaConf.to_container(cfg.learner, resolve=True)
     keys.pop("name", None)
@@ -119,11 +119,14 @@ def learner_of(cfg: DictConfig) -> partial:
             "cl_lightning.learners.Learner."
         )
     check_taken(make, "learner", "build", "head", "grid", "seed")
-    grid = effective_settings(cfg)["selection"]["grid"]
-    check_grid(grid, make.func)
-    if "momentum" in grid and cfg.trainer.optimizer == "adam":
+    selection = effective_settings(cfg)["selection"]
+    for number, grid in enumerate(selection.get("stages") or [selection["grid"]]):
+        path = f"selection.stages[{number}]" if "stages" in selection else "selection.grid"
+        check_grid(grid, make.func, backbone_of(cfg), path)
+    stages = by_task(selection)
+    if cfg.trainer.optimizer == "adam" and any("momentum" in point for points in stages for point in points):
         raise Refusal("selection.grid.momentum is for trainer.optimizer=sgd; Adam has moments of its own.")
-    return partial(make, grid=grid_points(grid), seed=cfg.seed)
+    return partial(make, grid=stages if len(stages) > 1 else stages[0], seed=cfg.seed)
 
 
 def backbone_of(cfg: DictConfig) -> partial:

@@ -29,7 +29,8 @@ class Data:
 
 @dataclass(frozen=True)
 class Selection:
-    grid: Mapping[str, Any]
+    grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    stages: Sequence[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None
     stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next
     over_seeds: bool = False
     default: Mapping[str, Any] = field(default_factory=dict)

@@ -38,6 +38,7 @@ class Hyperparameters:
 OPTIMIZER_KEYS = tuple(
     field.name for field in fields(Hyperparameters)
 )  # which the trainer and a grid may name
+OF_A_GRID = (*OPTIMIZER_KEYS, "restore")  # which the trainer has, and a grid may have
 
 OF_A_PHASE = (
     *OPTIMIZER_KEYS, "max_steps", "batch_size", "eval_batch_size", "optimizer", "betas", "schedule", "clip",

@@ -92,10 +92,15 @@ class PhaseRun:
     def patience(self) -> float | None:
         return self.settings.patience if self.phase.patience is None else self.phase.patience
 
+    def keeps_best(self, i: int) -> bool:
+        """Whether a candidate ends with its best weights, and not with its last."""
+        restore = self.candidates[i].hparams.get("restore", self.settings.restore)
+        return goes_back_to_best(restore, self.patience)
+
     @property
-    def keeps_best(self) -> bool:
-        """Whether candidates end with their best weights, and not with their last."""
-        return goes_back_to_best(self.settings.restore, self.patience)
+    def keep_best(self) -> bool:
+        """Whether any candidate does."""
+        return any(map(self.keeps_best, range(len(self.candidates))))
 
     @property
     def score_every(self) -> int:

@@ -41,6 +41,7 @@ from cl_lightning.parallel.rounds import Rounds
 from cl_lightning.parallel.shares import divided
 from cl_lightning.protocol import ProtocolError, copied, running, training
 from cl_lightning.randomness import Key, forked, seeded
+from cl_lightning.selection.grid import of_task
 from cl_lightning.selection.rules import best_of
 from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.records import (
@@ -100,6 +101,7 @@ class Phases:
         """Learn one task. After a kill it begins anew, and what was done before is read from the store."""
         place = Place("reference" if reference else "task", task.index)
         once, before = Once(self.store, self.work.costs, learner, place), self.moments
+        learner.grid = of_task(learner.stages, task.index)
         with self.between_phases(learner, "on_task_start", (task.index, "on_task_start"), once, task):
             learner.on_task_start(task)
         self.run_phases(learner, "learn", task, task, place, once)

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from cl_lightning.config.checking import check_value
-from cl_lightning.config.settings import OF_A_PHASE, OPTIMIZER_KEYS, Hyperparameters, Training
+from cl_lightning.config.settings import OF_A_GRID, OF_A_PHASE, OPTIMIZER_KEYS, Hyperparameters, Training
 from cl_lightning.data.copies import keys
 from cl_lightning.data.task import Split, Task, tensors_in
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Phase
+from cl_lightning.learners.parts.under_lightning import topology_of
 from cl_lightning.protocol import ProtocolError
 from cl_lightning.store.records import Place
 
@@ -55,13 +56,21 @@ def check_names(who: str, phase: Phase, task: Task) -> None:
 def check_hparams(who: str, c: Candidate, learner: Learner, settings: Training) -> None:
     """Values of the optimizer's are held to what the configuration and grids are held to."""
     for name, value in c.hparams.items():
-        if name in OPTIMIZER_KEYS:
-            check_value(Hyperparameters, name, value, f"{who}'s candidate {c.name}: {name}")
+        if name in OF_A_GRID:
+            owner = Hyperparameters if name in OPTIMIZER_KEYS else Training
+            check_value(owner, name, value, f"{who}'s candidate {c.name}: {name}")
         elif name not in learner.grid_keys and (meant := key_meant(name)):
             raise Refusal(
                 f"{who}'s candidate {c.name} has {name!r}, which the optimizer does not read. Did you mean "
                 f"{meant!r}? A key of your own belongs in {who}.grid_keys."
             )
+    topology = {name: value for name, value in c.hparams.items() if name.startswith("backbone.")}
+    if topology and topology != topology_of(c.network):
+        raise Refusal(
+            f"{who} makes the network of its candidate {c.name} itself: {', '.join(topology)} of the grid "
+            "does not reach it.\nMake it with self.starting_network(point); or choose a topology by whole "
+            "streams, as in selection.stream={backbone.sizes: [[100], [400]]}."
+        )
     if c.hparams.get("momentum") and settings.optimizer == "adam":
         raise Refusal(
             f"{who}'s candidate {c.name} has momentum, which is for trainer.optimizer=sgd; Adam has moments "

@@ -16,6 +16,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.stored import check_storable
+from cl_lightning.learners.parts.under_lightning import topology_of
 from cl_lightning.protocol import ProtocolError
 from cl_lightning.randomness import forked
 
@@ -74,6 +75,11 @@ def value_of(part: Any) -> str | int:
 def check_kept(learner: Learner, at_start: dict[str, list]) -> None:
     """Refuse a learner that at a task's end has something else than ``made_by_init`` found at the start, or
     in what a ``GrowingList`` would make again, where a restart would not find it."""
+    if topology := topology_of(learner.network):
+        for name in [name for name in at_start if f"{name}.".startswith("self.network.")]:
+            del at_start[name]
+        with forked():
+            at_start.update(made_by_init(learner.starting_network(topology), "self.network"))
     for path, built in learner.named_modules():
         for i, how in enumerate(built.how) if isinstance(built, GrowingList) else ():
             if (name := f"self.{path}.{i}") not in at_start:

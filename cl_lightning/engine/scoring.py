@@ -27,9 +27,9 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
         for i in run.active:
             run.snapshots[i][step] = copy_of_weights(run.candidates[i].network, cpu=True)
-    if not run.is_scored or (run.patience is None and not run.keeps_best and settings.waits is None):
+    if not run.is_scored or (run.patience is None and not run.keep_best and settings.waits is None):
         return
-    if step == run.blocks.steps and not run.keeps_best:  # the last weights are scored in the end
+    if step == run.blocks.steps and not run.keep_best:  # the last weights are scored in the end
         return
     if step in settings.score_at or (step and step % run.score_every == 0):
         score(learner, run)
@@ -49,11 +49,11 @@ def score(learner: Learner, run: PhaseRun) -> None:
                 stop(run, i)
             elif improves(accuracy, standing.accuracy):
                 run.standings[i] = CandidateState(accuracy, run.step, run.step)
-                if run.keeps_best:
+                if run.keeps_best(i):
                     run.standings[i].weights = copy_of_weights(run.candidates[i].network)
                     run.standings[i].moments = kept_moments(run, i)
             elif out_of_patience(run.step - standing.step, run.patience) or fell_below(run, i):
-                if not run.keeps_best:
+                if not run.keeps_best(i):
                     run.standings[i] = CandidateState(accuracy, run.step, moments=kept_moments(run, i))
                 stop(run, i)
         best = "val/best" if run.phase.score is None else "val/best_score"
@@ -162,13 +162,15 @@ def score_last(learner: Learner, run: PhaseRun) -> None:
     has everything on its device."""
     unstack(run)
     drop_diverged(run)
-    if not run.is_scored or not run.active or run.scored_at == run.step:
+    if not run.is_scored or not run.active:
         return
-    if run.keeps_best:
+    if run.keep_best and run.scored_at != run.step:
         score(learner, run)
+    if run.scored_at == run.step and all(map(run.keeps_best, run.active)):
         return
-    for i, accuracy in zip(run.active, accuracies(learner, run)):  # the last weights stay
-        run.standings[i] = CandidateState(accuracy, run.steps_of(i), run.steps_of(i))
+    for i, accuracy in zip(run.active, accuracies(learner, run)):
+        if not run.keeps_best(i):  # the last weights stay
+            run.standings[i] = CandidateState(accuracy, run.steps_of(i), run.steps_of(i))
 
 
 def restore_best(run: PhaseRun) -> None:

@@ -136,7 +136,7 @@ class Learner(UnderLightning):
     starts_anew = False  # whether each task begins with other weights than the last one ended with
 
     def __init__(
-        self, build: Callable[..., nn.Module], head: Head, grid: Sequence[dict] = ({},), seed: int = 0
+        self, build: Callable[..., nn.Module], head: Head, grid: Sequence = ({},), seed: int = 0
     ) -> None:
         super().__init__()
         if not isinstance(self.needs, Needs):
@@ -144,7 +144,9 @@ class Learner(UnderLightning):
                 f"{type(self).__name__}.needs is a {type(self.needs).__name__}. Write "
                 "needs = Needs(task_id_at_test=True)."
             )
-        self.build, self.head, self.grid, self.seed = build, head, list(grid), seed
+        self.build, self.head, self.seed = build, head, seed
+        self.stages = [[*grid]] if not grid or isinstance(grid[0], Mapping) else [[*each] for each in grid]
+        self.grid = self.stages[0]  # the points of the open task, each for a candidate
         self.network: Any = self.fresh(0)  # None in a learner that keeps its networks elsewhere
         if getattr(self.network, "needs_task", False):
             self.needs = replace(self.needs, task_id_at_test=True)
@@ -163,7 +165,7 @@ class Learner(UnderLightning):
         self.adopt(best.candidate, task)
 
     def candidates(self, task: Task) -> list[Candidate]:
-        return [Candidate(copy.deepcopy(self.network), point) for point in self.grid]
+        return [Candidate(self.starting_network(point), point) for point in self.grid]
 
     def extend(self, batch: Batch) -> Batch:
         """Add replayed examples to a mini-batch. Called in training only."""
@@ -241,6 +243,16 @@ class Learner(UnderLightning):
             raise Refusal(
                 f"backbone._target_ made a {type(network).__name__}, and must make a torch.nn.Module."
             )
+        return network
+
+    def starting_network(self, point: Mapping[str, Any]) -> nn.Module:
+        """What a point of the grid begins with: a copy of ``self.network``, or, where it names another
+        topology, a new network of that."""
+        topology = {key: value for key, value in point.items() if key.startswith("backbone.")}
+        if not topology:
+            return copy.deepcopy(self.network)
+        network: Any = self.fresh(0, **{key.partition(".")[2]: value for key, value in topology.items()})
+        network.topology = topology  # kept with it: a checkpoint makes such a network again
         return network
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:

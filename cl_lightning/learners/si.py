@@ -74,7 +74,7 @@ class SI(Learner):
 
     @torch.no_grad()
     def adopt(self, c: Candidate, task: Task) -> None:
-        rows = zip(path_of(c), c.parameters, trained(self.network))
+        rows = zip(path_of(c), c.parameters, trained(self.starting_network(c.hparams)))
         grown = [path / ((w - last) ** 2 + self.damping) for path, w, last in rows]
         grown = [more.clamp(min=0) if self.clamp else more for more in grown]
         importance = self.memory.get("importance", [0.0] * len(grown))

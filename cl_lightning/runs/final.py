@@ -14,6 +14,7 @@ from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
+from cl_lightning.selection.grid import of_task
 from cl_lightning.store.records import ReferenceRecord, ValidationRecord
 
 
@@ -23,7 +24,7 @@ def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataM
     last = len(stream) - 1
     points = [
         {key: value for key, value in point.items() if key in OPTIMIZER_KEYS}
-        for point in build_learner(cfg, stream).grid
+        for point in of_task(build_learner(cfg, stream).stages, last)
     ]
     grid = [p for i, p in enumerate(points) if p not in points[:i]]
     alone = Finetune(build=builder(cfg, stream), head=stream.head, grid=grid, seed=cfg.seed)

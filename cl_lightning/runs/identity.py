@@ -111,10 +111,10 @@ def effective_settings(cfg: DictConfig) -> dict[str, Any]:
     """The configuration, resolved, with the value that is really used in the place of each null: the grid
     that is searched, the trainer's own values."""
     from cl_lightning.config.settings import OPTIMIZER_KEYS, Hyperparameters
-    from cl_lightning.selection.grid import searched
+    from cl_lightning.selection.grid import all_searched
 
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
-    settings["selection"] = {"grid": searched(settings["selection"], settings["trainer"])}
+    settings["selection"] = all_searched(settings["selection"], settings["trainer"])
     for key in OPTIMIZER_KEYS:
         if settings["trainer"].get(key) is None:
             settings["trainer"][key] = getattr(Hyperparameters, key)
@@ -124,8 +124,13 @@ def effective_settings(cfg: DictConfig) -> dict[str, Any]:
 def as_used(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with the word grid in the place of values of the trainer's that a grid has taken over.
     (A fingerprint is made without: runs that are finished are found again.)"""
-    grid = settings.get("selection", {}).get("grid", {})
-    taken = {key: "grid" for key in settings.get("trainer", {}) if key in grid}
+    from cl_lightning.selection.grid import values_of
+
+    selection = settings.get("selection", {})
+    names = {
+        name for grid in selection.get("stages") or [selection.get("grid", {})] for name in values_of(grid)
+    }
+    taken = {key: "grid" for key in settings.get("trainer", {}) if key in names}
     return {**settings, "trainer": {**settings["trainer"], **taken}} if taken else dict(settings)
 
 

@@ -8,12 +8,12 @@ tasks at the end of the stream. Past and future tasks have their part in such a 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cl_lightning.errors import Refusal
-from cl_lightning.selection.grid import dimension
+from cl_lightning.selection.grid import dimension, dotted
 from cl_lightning.selection.rules import best_point
 
 T = TypeVar("T")
@@ -51,19 +51,6 @@ def without_seeds(points: list[Point]) -> list[Point]:
             "as in seed=0,1,2: each then chooses for itself."
         )
     return points
-
-
-def dotted(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys and values of the leaves of a tree of mappings.
-
-    >>> list(dotted({"learner": {"strength": 1}, "trainer.lr": 2}))
-    [('learner.strength', 1), ('trainer.lr', 2)]
-    """
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 from cl_lightning.data.task import Head
 from cl_lightning.errors import Refusal
 
-OF_BASE: dict[str, type] = {"head": Head, "grid": list, "seed": int, "memory": dict}
+OF_BASE: dict[str, type] = {"head": Head, "grid": list, "stages": list, "seed": int, "memory": dict}
 FINAL = (
     "training_step",
     "configure_optimizers",

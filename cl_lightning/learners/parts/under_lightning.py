@@ -31,6 +31,8 @@ class UnderLightning(pl.LightningModule):
 
     automatic_optimization = False
     memory: dict[str, Any]
+    network: Any
+    starting_network: Callable[[dict], nn.Module]
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,10 +73,19 @@ class UnderLightning(pl.LightningModule):
 
     def get_extra_state(self) -> dict:
         check_storable(self.memory, f"{type(self).__name__}'s self.memory")
-        return {"memory": self.memory}
+        topology = topology_of(self.network)
+        return {"memory": self.memory, **({"topology": topology} if topology else {})}
 
     def set_extra_state(self, state: dict) -> None:
+        """Called before the network is loaded, which is made of the topology that was chosen."""
         self.memory = state["memory"]
+        if (topology := state.get("topology", {})) != topology_of(self.network):
+            self.network = self.starting_network(topology).to(self.device)
+
+
+def topology_of(network: Any) -> dict[str, Any]:
+    """The keys of the backbone that a grid chose for a network."""
+    return getattr(network, "topology", {})
 
 
 def in_training(learner: UnderLightning) -> InTraining:
