@@ -18,7 +18,7 @@ from cl_lightning.engine.costs import Meter
 from cl_lightning.engine.logs import call_loggers
 from cl_lightning.engine.optimizer import Moments, make_optimizer
 from cl_lightning.engine.proposals import val_of
-from cl_lightning.engine.stack import Stack
+from cl_lightning.engine.stack import Shapes, Stack
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.randomness import Key
@@ -62,8 +62,8 @@ class PhaseRun:
     snapshots: list[dict[int, dict[str, Tensor]]] = field(default_factory=list)  # weights by step, for probes
     costs: Costs = field(default_factory=Costs)
     optimizer: Optimizer | None = None
-    stacks: bool = False  # whether to try training all as one stack
-    stack: Stack | None = None
+    shapes: list[Shapes] = field(default_factory=list)  # of candidates that may be stacked; empty: none may
+    stacks: list[Stack] = field(default_factory=list)
     warned: set[int] = field(default_factory=set)  # candidates whose NaN logits were warned of
     asking: Any = None  # the first argument of the hook that runs: where it goes by candidates, this
     seeded: tuple[tuple, int] = ((), 0)  # the last key of a hook, and its seed

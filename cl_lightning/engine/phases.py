@@ -309,7 +309,9 @@ class Phases:
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), train_block, self.step, carried)
         learner.phase_run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
-        run.stacks = s.stack and s.precision == "32" and stackable(learner, phase)
+        if s.stack and s.precision == "32":
+            shapes = stackable(learner, phase)
+            run.shapes = [shapes[i] for i in numbers] if any(shapes) else []
         if not run.trainable:  # pure re-use of what is there
             score_if_due(learner, run)
             score_last(learner, run)

@@ -152,9 +152,9 @@ def stop(run: PhaseRun, i: int) -> None:
 
 def unstack(run: PhaseRun) -> None:
     """Every network gets storage of its own again."""
-    if run.stack is not None:
-        run.stack.release()
-        run.stack = None
+    for stack in run.stacks:
+        stack.release()
+    run.stacks = []
 
 
 def score_last(learner: Learner, run: PhaseRun) -> None:

@@ -15,32 +15,43 @@ from cl_lightning.learners.base import Candidate, Learner, Phase
 NARROWEST = 64  # units: products of smaller matrices are computed otherwise alone than in a batch
 
 
-def stackable(learner: Learner, phase: Phase) -> bool:
-    """Whether to try: layers of one shape, wide enough, without dropout, all of them trained, and loss
-    and mask those of ``Learner``.
+Shapes = tuple[torch.Size, ...]  # of the layers of a network
+
+
+def stackable(learner: Learner, phase: Phase) -> list[Shapes]:
+    """By candidate, the shapes of its layers where it may be tried in a stack with others of these: wide
+    enough, without dropout, all of them trained, and loss and mask those of ``Learner``. Else nothing.
 
     The stack must have the bits of separate networks, so that nobody's depend on their company. That is tried
     at the first mini-batch of every shape (``prove``), and needs MKL's strict reproducibility: without it,
     bits depend on addresses. Elsewhere than on the CPU one look at the bits says nothing of later steps.
     """
-    if learner.device.type != "cpu":
-        return False
-    if not torch.backends.mkl.is_available() or not os.environ.get("MKL_CBWR", "").endswith(",STRICT"):
-        return False
-    replaced = ("loss", "logits", "masked")
-    if phase.loss is not None or any(
-        getattr(type(learner), name) is not getattr(Learner, name) for name in replaced
-    ):
-        return False
-    layers = [linears(c.network) for c in phase.candidates]
-    shapes = {tuple(layer.weight.shape for layer in of_one) for of_one in layers if of_one}
-    wide = all(layer.out_features >= NARROWEST for of_one in layers for layer in of_one[:-1])
-    return (
-        all(layers)
-        and wide
-        and len(shapes) == 1
-        and all(p.requires_grad for c in phase.candidates for p in c.network.parameters())
-    )
+    strict = torch.backends.mkl.is_available() and os.environ.get("MKL_CBWR", "").endswith(",STRICT")
+    own = [
+        name
+        for name in ("loss", "logits", "masked")
+        if getattr(type(learner), name) is not getattr(Learner, name)
+    ]
+    if learner.device.type != "cpu" or not strict or own or phase.loss is not None:
+        return [()] * len(phase.candidates)
+    return [shapes_of(c.network) for c in phase.candidates]
+
+
+def shapes_of(network: nn.Module) -> Shapes:
+    layers = linears(network)
+    wide = all(layer.out_features >= NARROWEST for layer in layers[:-1])
+    trained = all(p.requires_grad for p in network.parameters())
+    return tuple(layer.weight.shape for layer in layers) if wide and trained else ()
+
+
+def stacks_of(
+    candidates: Sequence[Candidate], members: Sequence[int], shapes: Sequence[Shapes]
+) -> list[Stack]:
+    """A stack for each topology among some of the candidates."""
+    found: dict[Shapes, list[int]] = {}
+    for i in members:
+        found.setdefault(shapes[i], []).append(i)
+    return [Stack([candidates[i] for i in own], own) for of_these, own in found.items() if of_these]
 
 
 def linears(network: nn.Module) -> list[nn.Linear]:
@@ -66,7 +77,8 @@ class Stack:
     """Weights (networks, out, in) a layer. While stacked, each network's own parameters are slices of
     them."""
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, candidates: Sequence[Candidate], members: Sequence[int]) -> None:
+        self.members = members  # the numbers of the candidates
         layers = zip(*(linears(c.network) for c in candidates))
         # By layer, then by network: its weight and its bias.
         self.layers = [[(layer.weight, layer.bias) for layer in of_all] for of_all in layers]

@@ -24,7 +24,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.read_only import read_only
 from cl_lightning.engine.schedule import fall_by_epoch
 from cl_lightning.engine.scoring import score_if_due, set_mode
-from cl_lightning.engine.stack import Stack
+from cl_lightning.engine.stack import stacks_of
 from cl_lightning.learners.base import Candidate, Learner
 from cl_lightning.metrics.flops import uncounted
 from cl_lightning.protocol import LearnerError, running
@@ -99,18 +99,20 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
 
 
 def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) -> None:
-    """Loss and backward pass of each candidate, or of all at once where a stack has the very same bits."""
+    """Loss and backward pass of each candidate, or of all of a topology where a stack has the very same
+    bits."""
     logs = run.settings.log_every > 0 and run.step % run.settings.log_every == 0
     masked = partial(learner.masked, batch=batch)  # Learner's own where there is a stack
-    if run.stack is not None and run.stack.agreed.get(batch.x.shape) and run.meter.counter is None:
-        log_p = run.stack.learn_from(batch.x, batch.y, masked)
-        if logs:
-            run.log_losses(learner, {i: nll_loss(log_p[k], batch.y).item() for k, i in enumerate(living)})
-        return
-    losses = {}
-    for i in living:
+    losses: dict[int, float] = {}
+    apart = living
+    for stack in run.stacks if run.meter.counter is None else ():
+        if stack.agreed.get(batch.x.shape):
+            log_p = stack.learn_from(batch.x, batch.y, masked)
+            apart = [i for i in apart if i not in stack.members]
+            if logs:
+                losses |= {i: nll_loss(log_p[k], batch.y).item() for k, i in enumerate(stack.members)}
+    for i in apart:
         loss = call(learner, run, batch.key, "loss", run.candidates[i], batch)
-        run.meter.note(i, loss=True)
         if loss.requires_grad:
             try:
                 loss.backward()
@@ -121,11 +123,13 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
             losses[i] = loss.item()
         run.meter.note(i)
     if logs:
-        run.log_losses(learner, losses)
-    if run.stacks and (run.stack is None or batch.x.shape not in run.stack.agreed):
-        run.stack = run.stack or Stack([run.candidates[i] for i in living])
+        run.log_losses(learner, dict(sorted(losses.items())))
+    if run.shapes and apart:
+        run.stacks = run.stacks or stacks_of(run.candidates, living, run.shapes)
         with uncounted():
-            run.stack.prove(batch.x, batch.y, masked)
+            for stack in run.stacks:
+                if batch.x.shape not in stack.agreed:
+                    stack.prove(batch.x, batch.y, masked)
 
 
 def check_gradients(learner: Learner, candidates: Sequence[Candidate]) -> None:

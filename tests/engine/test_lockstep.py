@@ -15,7 +15,9 @@ import torch.nn.functional as F
 from cl_lightning.callbacks.base import StreamCallback
 from cl_lightning.data.task import Blocks
 from cl_lightning.engine import hooks, phases, scoring
+from cl_lightning.engine.stack import Stack
 from cl_lightning.learners import Candidate, Finetune, Needs, Phase
+from cl_lightning.randomness import seeded
 from tests import toys
 from tests.toys import builder, learn, training
 
@@ -487,14 +489,14 @@ def test_nothing_is_stacked_where_its_bits_are_not_assured(monkeypatch: pytest.M
 
     wide = finetune(sizes=(64,))
     phase = Phase(wide.candidates(None))
-    assert stackable(wide, phase)
-    assert not stackable(finetune(), Phase(finetune().candidates(None))), "too narrow"
+    assert all(stackable(wide, phase))
+    assert not any(stackable(finetune(), Phase(finetune().candidates(None)))), "too narrow"
     with monkeypatch.context() as patch:
         patch.setenv("MKL_CBWR", "AVX2")
-        assert not stackable(wide, phase)
+        assert not any(stackable(wide, phase))
     with monkeypatch.context() as patch:
         patch.setattr("torch.backends.mkl.is_available", lambda: False)
-        assert not stackable(wide, phase)
+        assert not any(stackable(wide, phase))
 
 
 class CosineLinear(nn.Linear):
@@ -519,11 +521,45 @@ def test_networks_that_are_more_than_linear_layers_are_not_stacked(change: str) 
         network.head.weight.requires_grad_(False)
     elif change == "dropout":
         network.trunk.add_module("drop", nn.Dropout(0.1))
-    assert not stackable(learner, Phase(learner.candidates(None)))
-    if change != "own loss":
-        assert stackable(
-            finetune(Norms, sizes=(64, 64)), Phase(finetune(Norms, sizes=(64, 64)).candidates(None))
-        )
+    others = finetune(Norms if change != "own loss" else Dtypes, sizes=(64, 64)).candidates(None)
+    alone = (False, *[change != "own loss"] * len(others))
+    shapes = stackable(learner, Phase([*learner.candidates(None)[:1], *others]))
+    assert tuple(map(bool, shapes)) == alone, "one that is not stacked is no reason for others"
+
+
+@pytest.mark.usefixtures("mkl")
+def test_networks_of_several_topologies_have_the_same_bits_in_stacks_alone_and_separate() -> None:
+    """Among them one with dropout and one with a frozen layer, which are in no stack."""
+    s = mnist_like()
+    sizes = {"a": (64, 64), "b": (100,), "c": (64, 64), "dropout": (64, 64), "frozen": (64, 64), "d": (100,)}
+
+    rates = {name: 0.001 * (1 + k) for k, name in enumerate(sizes)}
+
+    def network(name: str) -> nn.Module:
+        with seeded(3, name):
+            made = builder(s, sizes[name], dropout=0.3 * (name == "dropout"))()
+        made.head.weight.requires_grad_(name != "frozen")
+        return made
+
+    def ends(names: list[str], stack: bool) -> dict[str, torch.Tensor]:
+        learner = TryAll(keep="", build=builder(s), head=s.head, seed=0)
+        learner.candidates = lambda task: [
+            Candidate(network(name), {"lr": rates[name]}, name) for name in names
+        ]
+        learner.adopt = lambda c, task: None
+        learner.keep, val = names[0], s.task(0).train
+        learner.learn = lambda task: keep_all(learner, task, val)
+        with patch.object(Stack, "learn_from", autospec=True, side_effect=Stack.learn_from) as stacked:
+            learn(learner, s, training(max_epochs=2, batch_size=20, stack=stack, evaluate="final"))
+        members = {len(each.args[0].members) for each in stacked.call_args_list}
+        alone = {1} if names[0] in "abcd" else set()
+        assert members == (({2} if len(names) > 1 else alone) if stack else set())
+        return {name: flat_state(learner.tried[0, name]) for name in names}
+
+    together, separate = ends([*sizes], True), ends([*sizes], False)
+    for name in sizes:
+        assert torch.equal(together[name], separate[name])
+        assert torch.equal(together[name], ends([name], True)[name])
 
 
 class Draws(Finetune):

@@ -203,8 +203,8 @@ def test_networks_are_stacked_on_the_cpu_alone() -> None:
     s = toys.stream()
     learner = Finetune(build=toys.builder(s, sizes=(64, 64)), head=s.head, grid=[{}, {"lr": 0.1}])
     phase = Phase(learner.candidates(None))
-    assert stackable(learner, phase)
-    assert not stackable(learner.to(META), phase)
+    assert all(stackable(learner, phase))
+    assert not any(stackable(learner.to(META), phase))
 
 
 def test_draws_between_phases_are_seeded_on_the_gpu_too(monkeypatch) -> None:
