@@ -23,7 +23,7 @@ from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.randomness import Key
 from cl_lightning.selection.rules import goes_back_to_best
-from cl_lightning.store.records import CandidateRecord
+from cl_lightning.store.records import CandidateRecord, Row
 
 CHECKED_EPOCHS = 3
 CHECKED_EVERY = 499  # mini-batches: a prime number
@@ -59,6 +59,10 @@ class PhaseRun:
     before: dict[str, Any] = field(default_factory=dict)  # what may not change; empty until it begins
     active: list[int] = field(default_factory=list)  # candidates that have not left
     standings: list[CandidateState] = field(default_factory=list)
+    # Measures a candidate as it is now; None: where the winner alone of several is probed, weights are kept.
+    probe: Callable[[Candidate, int], Row] | None = None
+    probes: list[dict[int, Row]] = field(default_factory=list)  # what was measured, by candidate and step
+    probing: tuple[float, float] = (0.0, 0.0)  # seconds that this took, and the processor's
     snapshots: list[dict[int, dict[str, Tensor]]] = field(default_factory=list)  # weights by step, for probes
     costs: Costs = field(default_factory=Costs)
     optimizer: Optimizer | None = None
@@ -71,7 +75,7 @@ class PhaseRun:
     def __post_init__(self) -> None:
         self.active = list(range(len(self.candidates)))
         self.standings = [CandidateState() for _ in self.candidates]
-        self.snapshots = [{} for _ in self.candidates]
+        self.snapshots, self.probes = [{} for _ in self.candidates], [{} for _ in self.candidates]
         self.meter = Meter(len(self.candidates))
         self.parameters = [p for c in self.candidates for p in c.network.parameters()]
 
@@ -181,6 +185,7 @@ class PhaseRun:
             "active": list(self.active),
             "standings": [{**vars(standing)} for standing in self.standings],
             "snapshots": self.snapshots,
+            "probes": self.probes,
             "costs": self.costs.to_dict(),
             "meter": self.meter.rows,
         }
@@ -188,6 +193,6 @@ class PhaseRun:
     def restore(self, state: dict) -> None:
         self.step, self.scored_at, self.active = state["step"], state["scored_at"], list(state["active"])
         self.standings = [CandidateState(**standing) for standing in state["standings"]]
-        self.snapshots = state["snapshots"]
+        self.snapshots, self.probes = state["snapshots"], state["probes"]
         self.costs = Costs(**state["costs"])
         self.meter.rows = state["meter"]

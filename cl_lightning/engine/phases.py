@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import pytorch_lightning as pl
@@ -39,7 +40,7 @@ from cl_lightning.metrics.costs import Costs
 from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.parallel.rounds import Rounds
 from cl_lightning.parallel.shares import divided
-from cl_lightning.protocol import ProtocolError, copied, running, training
+from cl_lightning.protocol import ProtocolError, apart, copied, running, training
 from cl_lightning.randomness import Key, forked, seeded
 from cl_lightning.selection.grid import of_task
 from cl_lightning.selection.rules import best_of
@@ -52,6 +53,7 @@ from cl_lightning.store.records import (
     Place,
     ProbeRecord,
     ProbesRecord,
+    Row,
 )
 
 
@@ -167,7 +169,7 @@ class Phases:
         self.work.costs.add(**asdict(record.costs))
         order = [c.name for c in record.candidates]
         probes = [probe for group in groups for probe in group.probes]
-        self.work.probes += sorted(probes, key=lambda probe: order.index(str(probe.candidate)))
+        self.work.probes += sorted(probes, key=lambda probe: order.index(probe.candidate or order[0]))
         winner = phase.candidates[record.winner]
         keeps_all, snapshots = phase.keep == "all", {}
         for group in groups:
@@ -183,11 +185,11 @@ class Phases:
                         self.moments = {**self.moments, weights_key(network.parameters()): moments}
             if record.winner in group.numbers:
                 snapshots = stored["snapshots"]
-        if self.settings.probe == "winner" and snapshots:
+        if snapshots:
             self.work.probes += self.store.get_or_make(
                 f"{place.key}-probes",
                 ProbesRecord,
-                lambda: (ProbesRecord(self.look(learner, winner, snapshots, task, place)), None),
+                lambda: (ProbesRecord(self.looks(learner, winner, snapshots, task, place)), None),
             ).probes
         for c in phase.candidates:
             if c is not winner and not keeps_all:
@@ -196,21 +198,35 @@ class Phases:
         kept = phase.candidates if keeps_all else [winner]
         return Outcome(winner, chosen.measure, chosen.steps, chosen.steps_to_best, list(kept))
 
-    def look(
+    def looks(
         self, learner: Learner, c: Candidate, snapshots: dict[int, dict], task: Task, place: Place
     ) -> list[ProbeRecord]:
-        """Probe copies of the learner that adopt a candidate as it was at each step."""
-        probe, found = self.probe, []
-        if probe is None or place.part != "task":
-            return []
-        for step, weights in snapshots.items():
-            probed, then = copied(learner), copy.deepcopy(c)
+        """Probe a candidate as it was at each step of a phase."""
+        found = []
+        for step, weights in snapshots.items() if self.probes(place) else ():
+            then = copy.deepcopy(c)
             then.network.load_state_dict(weights)
+            found.append(
+                ProbeRecord(task.index, place.phase, step, None, self.look(learner, task, then, step))
+            )
+        return found
+
+    def look(self, learner: Learner, task: Task, c: Candidate, step: int) -> Row:
+        """Probe a copy of the learner that adopts the candidate as it is."""
+        assert self.probe is not None, "asked before"
+        run, learner.phase_run = learner.phase_run, None
+        try:
+            probed, then = copied(learner).eval(), copy.deepcopy(c)
+        finally:
+            learner.phase_run = run
+        then.network.eval()
+        with apart():
             with seeded(learner.seed, task.index, "probe", step), running(probed, "adopt"):
                 probed.adopt(then, task)
-            name = c.name if self.settings.probe == "all" else None
-            found.append(ProbeRecord(task.index, place.phase, step, name, probe(probed, task, step)))
-        return found
+            return self.probe(probed, task, step)
+
+    def probes(self, place: Place) -> bool:
+        return self.probe is not None and place.part == "task"
 
     # ---- a phase -------------------------------------------------------------------------------------------
 
@@ -267,10 +283,12 @@ class Phases:
         of them, or of all where the phase keeps all."""
         with forked(), in_memory(len(numbers)):
             run = self.fit(learner, phase, numbers, task, place)
-        candidates, names, probes = run.candidates, [c.name for c in phase.candidates], []
-        if self.settings.probe == "all":
-            for c, snapshots in zip(candidates, run.snapshots):
-                probes += self.look(learner, c, snapshots, task, place)
+        candidates, names = run.candidates, [c.name for c in phase.candidates]
+        probes = [
+            ProbeRecord(task.index, place.phase, step, c.name if self.settings.probe == "all" else None, row)
+            for c, rows in zip(candidates, run.probes)
+            for step, row in rows.items()
+        ]
         records = run.records()
         best = winner_of(records)
         kept = {
@@ -307,6 +325,8 @@ class Phases:
         blocks.in_order = s.single_pass and splits == (task.train,)
         carried = {} if phase.auxiliary else self.moments
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), train_block, self.step, carried)
+        if self.probes(place) and (s.probe == "all" or len(phase.candidates) == 1):
+            run.probe = partial(self.look, learner, task)
         learner.phase_run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
         if s.stack and s.precision == "32":

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from time import perf_counter, process_time
 
 import torch
 import torch.nn as nn
@@ -25,14 +26,26 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
     after each."""
     settings, step = run.settings, run.step
     if step in settings.probe_at or (settings.probe_every and step and step % settings.probe_every == 0):
-        for i in run.active:
-            run.snapshots[i][step] = copy_of_weights(run.candidates[i].network, cpu=True)
+        probe_now(run)
     if not run.is_scored or (run.patience is None and not run.keep_best and settings.waits is None):
         return
     if step == run.blocks.steps and not run.keep_best:  # the last weights are scored in the end
         return
     if step in settings.score_at or (step and step % run.score_every == 0):
         score(learner, run)
+
+
+def probe_now(run: PhaseRun) -> None:
+    """Measure all candidates as they are; or keep their weights, where only the winner's are to be measured
+    and nobody knows yet who that is."""
+    began, began_cpu = perf_counter(), process_time()
+    for i, c in ((i, run.candidates[i]) for i in run.active):
+        if run.probe is None:
+            run.snapshots[i][run.step] = copy_of_weights(c.network, cpu=True)
+        else:
+            run.probes[i][run.step] = run.probe(c, run.step)
+    seconds, cpu = run.probing
+    run.probing = seconds + perf_counter() - began, cpu + process_time() - began_cpu
 
 
 def score(learner: Learner, run: PhaseRun) -> None:

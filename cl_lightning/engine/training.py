@@ -145,8 +145,12 @@ def check_gradients(learner: Learner, candidates: Sequence[Candidate]) -> None:
 
 @contextmanager
 def training_time(run: PhaseRun) -> Iterator[None]:
-    """Seconds of training are those of a block without its scoring; the processor's are of both."""
+    """Seconds of training are those of a block without its scoring; the processor's are of both. Probes are
+    in neither."""
     began, began_cpu, scored = perf_counter(), process_time(), run.costs.seconds.get("score", 0.0)
+    probed, probed_cpu = run.probing
     yield
-    run.costs.spend("train", perf_counter() - began - (run.costs.seconds.get("score", 0.0) - scored))
-    run.costs.spend("cpu", process_time() - began_cpu)
+    apart, apart_cpu = run.probing[0] - probed, run.probing[1] - probed_cpu
+    scoring = run.costs.seconds.get("score", 0.0) - scored
+    run.costs.spend("train", perf_counter() - began - scoring - apart)
+    run.costs.spend("cpu", process_time() - began_cpu - apart_cpu)

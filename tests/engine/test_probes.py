@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import sleep
 
 import pytest
 
+from cl_lightning.engine import scoring
+from cl_lightning.evaluation.evaluator import Evaluator
 from tests.commands import but_what_may_differ, run
 from tests.dying import killed
 from tests.test_resume import FRAGILE
@@ -73,6 +76,35 @@ def test_all_candidates_are_probed_where_asked_for_and_the_chosen_one_as_before(
         assert winner[key] == every[key] == shares[key]
     curves = {p["candidate"]: p["accuracies"] for p in every["probes"] if p["step"] == 5 and p["task"] == 0}
     assert len({str(curve) for curve in curves.values()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "keeps"),
+    [
+        (("trainer.probe=all",), False),
+        (("selection=none",), False),
+        ((), True),  # who wins is not known yet, and to test all would take six times as long
+    ],
+)
+def test_weights_are_kept_only_where_nobody_knows_yet_whose_probes_are_asked_for(
+    options: tuple, keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    original = scoring.copy_of_weights
+    monkeypatch.setattr(
+        scoring, "copy_of_weights", lambda network, cpu=False: (kept.append(cpu), original(network, cpu))[1]
+    )
+    run(tmp_path, *options, "trainer.probe_every=5", "trainer.batch_size=10", "stream.tasks=2")
+    assert (True in kept) == keeps
+
+
+def test_seconds_of_probes_are_not_those_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Evaluator.probe
+    slow = lambda self, *given: (sleep(0.1), original(self, *given))[1]  # noqa: E731
+    monkeypatch.setattr(Evaluator, "probe", slow)
+    results = run(tmp_path, *PROBED, "trainer.probe_every=2", "stream.tasks=1")
+    assert len(results["probes"]) == 10
+    assert results["costs"][0]["seconds"]["train"] < 0.8
 
 
 @pytest.mark.slow
