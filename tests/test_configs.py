@@ -45,6 +45,7 @@ STUDIES = {  # sweeps of experiments
     "gem_passes": "gem_rotations",
     "gem_memory": "gem_rotations",
     "gem_table1": "gem_permutations",
+    "robust_timed": "robust_split_mnist",
     "ctrl_ablation_prior": "ctrl_minus",
     "ctrl_ablation_k": "ctrl_minus",
     "ctrl_ablation_modules": "ctrl_out",
@@ -90,7 +91,11 @@ LEARNERS = ["finetune", "independent", "independent_gem", "joint", "gem", "mntdp
 TOLD = r"grants\.task_id_at_test=false"
 REFUSED = {  # what learners need and experiments do not give
     **{("robust_single_head", learner): TOLD for learner in ("independent", "independent_gem", "mntdp_d")},
-    **{(name, "mntdp_d"): "MNTDP compares paths" for name in EXPERIMENTS if name.startswith("gem_")},
+    **{
+        (name, "mntdp_d"): "MNTDP compares paths"
+        for name in EXPERIMENTS
+        if name.startswith(("gem_", "robust_")) and name not in ("robust_single_head", "robust_task_heads")
+    },
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
 SHORT = [
@@ -150,7 +155,7 @@ def test_every_experiment_runs_with_every_learner_that_it_gives_what_it_needs(
 def test_an_experiment_says_what_learns_and_from_what(name: str) -> None:
     """Whatever the program runs when told nothing."""
     said = Path(conf_dir(), "experiment", f"{name}.yaml").read_text()
-    base = re.search(r"^  - ((?:gem|ctrl)_\w+)", said, re.MULTILINE)
+    base = re.search(r"^  - ((?:gem|ctrl|robust)_\w+)", said, re.MULTILINE)
     said += Path(conf_dir(), "experiment", f"{base[1]}.yaml").read_text() if base else ""
     assert "  - override /learner: " in said
     assert "  - override /stream: " in said

@@ -255,24 +255,71 @@ def of_ctrl(experiment: str, learner: str, trained: Settings = REDUCED) -> Setti
 # ---- Farquhar and Gal 2018: the evaluation is theirs, what is trained is the program's ---------------------
 
 
+HEADS: dict[str, Settings] = {  # the two evaluations, with the program's own training
+    "robust_single_head": {"stream.head": "single", "grants.task_id_at_test": False},
+    "robust_task_heads": {"stream.head": "multi_train_test", "backbone.heads": "per_task"},
+}
+PERMUTED: Settings = {
+    "stream._target_": "cl_lightning.data.streams.permuted", "stream.tasks": 10,
+    "stream.first_identity": True, "stream.permutations": None, "stream.order": None,
+}  # fmt: skip
+SPLIT: Settings = {
+    "stream._target_": "cl_lightning.data.streams.split", "stream.tasks": 5, "stream.classes_per_task": 2,
+    "stream.class_order": "native",
+}  # fmt: skip
+ENTROPY: Settings = {  # all images, 120 epochs, a variance of 1e-6
+    **SPLIT, "stream.tasks": 2, "stream.n_train": None, "stream.head": "single", "trainer.max_epochs": 120,
+    "trainer.evaluate": "all", "trainer.measures": ["entropy", "entropy_median"],
+    "backbone._target_": "cl_lightning.backbones.Bayesian", "backbone.log_var": -13.8,
+    "backbone.sampling": "local",
+}  # fmt: skip
+ROBUST: dict[str, Settings] = {
+    "robust_split_mnist": {**SPLIT, "stream.head": "single"},
+    "robust_split_fashion": {**SPLIT, "stream.head": "single", "stream.source": "fashion_mnist"},
+    "robust_permuted": {**PERMUTED, "stream.head": "domain"},
+    "robust_entropy": ENTROPY,
+    "robust_uncertainty": {**SPLIT, "stream.head": "single", "trainer.evaluate": "all",
+                           "trainer.measures": ["mutual_information"]},
+    "robust_timed": {**SPLIT, "stream.head": "single"},
+}  # fmt: skip
+
+
 def of_robust(experiment: str, learner: str) -> Settings:
-    single = experiment == "robust_single_head"
-    return {
+    plain = {
         **EVERYWHERE, **NO_PROBES, **AS_THEY_ARE,
-        "stream._target_": "cl_lightning.data.streams.split", "stream.source": "mnist",
-        "stream.tasks": 5, "stream.classes_per_task": 2, "stream.class_order": "native",
-        "stream.n_train": 2000, "stream.n_val": 500, "stream.n_test": None, "stream.balanced": False,
+        "stream.source": "mnist", "stream.n_train": 2000, "stream.n_test": None, "stream.balanced": False,
         "backbone._target_": "cl_lightning.backbones.MLP", "backbone.sizes": [100, 100],
         "backbone.dropout": 0.0, "backbone.input_dropout": 0.0, "backbone.init": "torch",
-        "selection.grid.lr": [0.01, 0.001], "selection.grid.weight_decay": [0.0, 0.00001, 0.0001],
-        "trainer.single_pass": False, "trainer.max_epochs": 10, "trainer.batch_size": 64,
-        "trainer.eval_batch_size": 1000, "trainer.optimizer": "adam", "trainer.lr": 0.001,
-        "trainer.patience": 300, "trainer.evaluate": "all",
-        **of_learner(learner),
-        "stream.head": "single" if single else "multi_train_test",
-        "backbone.heads": "shared" if single else "per_task",
-        "grants.task_id_at_test": not single,
+        "trainer.single_pass": False, "trainer.eval_batch_size": 1000, "trainer.optimizer": "adam",
+        "trainer.lr": 0.001, **of_learner(learner),
     }  # fmt: skip
+    if experiment in HEADS:
+        searched = {"selection.grid.lr": [0.01, 0.001], "selection.grid.weight_decay": [0.0, 0.00001, 0.0001]}
+        trained = {"trainer.max_epochs": 10, "trainer.batch_size": 64, "trainer.patience": 300}
+        return {
+            **plain, **SPLIT, **searched, **trained, "trainer.evaluate": "all", "stream.n_val": 500,
+            **HEADS[experiment],
+        }  # fmt: skip
+    found = {
+        **plain, "stream.n_val": 0, "trainer.max_epochs": 20, "trainer.batch_size": 256,
+        "trainer.patience": None, "trainer.evaluate": "seen", "selection.grid": {}, **ROBUST[experiment],
+    }  # fmt: skip
+    if experiment == "robust_entropy":
+        return found
+    of_permuted = experiment == "robust_permuted"
+    if learner in ("finetune", "si", "ewc"):
+        found |= {"trainer.optimizer": "sgd", "trainer.lr": 0.01}
+    if learner == "ewc":
+        found |= {"learner.strength": 10.0, "learner.penalty": "huszar", "learner.examples": 200,
+                  "learner.drawn": True}  # fmt: skip
+    if learner in ("vcl_coreset", "coreset_only"):
+        found |= {"learner.coreset_epochs": 100 if of_permuted else 120}
+        found |= {"learner.size": 200} if of_permuted else {}
+    if learner in ("vgr", "dgr"):
+        found["learner.generator_epochs"] = 200 if of_permuted else 50
+    if learner == "vgr" and of_permuted:
+        found["learner.batch_per_task"] = 256
+    return found
 
 
 # ---- what conf/ composes -----------------------------------------------------------------------------------
@@ -397,6 +444,7 @@ STUDIED = {
     "gem_memory": {"learner.memories": "10,64,128,256", "learner.margin": "0.0,0.5"},
     "gem_table2": {"learner": "gem,icarl_gem", "learner.total": "200,1280,2560,5120"},
     "gem_table1": {"learner": "finetune,independent_gem,multimodal,ewc,gem"},
+    "robust_timed": {"trainer.max_epochs": "5,20,60", "tuned.generator_epochs": "10,50"},
     "ctrl_ablation_k": {"learner.k": "1,all"},
     "ctrl_ablation_prior": {"learner.prior": "nearest,random"},
     "ctrl_ablation_modules": {"backbone.modules": "3,7,10"},
