@@ -103,17 +103,17 @@ def returned_and_results(
     return returned, json.loads((folder_of(cfg) / "results.json").read_text())
 
 
-def finished(outputs: Path, *overrides: str) -> dict[str, Any]:
+def finished(outputs: Path, *overrides: str, small: bool = True) -> dict[str, Any]:
     """As ``run``, but the run is made once, and copied to where it is asked for."""
-    folder, results = made(*overrides)
+    folder, results = made(*overrides, small=small)
     shutil.copytree(folder, outputs, dirs_exist_ok=True)
     return deepcopy(results)
 
 
 @cache
-def made(*overrides: str) -> tuple[Path, dict[str, Any]]:
+def made(*overrides: str, small: bool = True) -> tuple[Path, dict[str, Any]]:
     folder = Path(tempfile.mkdtemp())  # goes with the tests' temporary folder
-    return folder, run(folder, *overrides)
+    return folder, run(folder, *overrides, small=small)
 
 
 def folder_of(cfg: DictConfig) -> Path:

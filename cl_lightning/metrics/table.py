@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from cl_lightning.metrics import accuracy_matrix, learning_curve
+from cl_lightning.selection.rules import Judged, application_best, application_last, prescient, realistic
 
 
 class Metric(NamedTuple):
@@ -24,7 +25,19 @@ class Metric(NamedTuple):
     better: Literal["higher", "lower"]
     formula: str
     source: str
-    of: Literal["matrix", "curves"] = "matrix"  # what the function takes; of curves where there are some
+    # What the function takes: the accuracy matrix; or, where probes looked, learning curves, or the trainings
+    # on the second of two tasks.
+    of: Literal["matrix", "curves", "trainings"] = "matrix"
+
+
+def judged(rule: Callable[..., Judged | None], **options: Any) -> Callable[[Any], float | None]:
+    """A metric made of a rule: None where no training learned the second task, or where there is none."""
+
+    def accuracy(trainings: Sequence[Any]) -> float | None:
+        found = rule(trainings, **options) if trainings else None
+        return found and found.accuracy
+
+    return accuracy
 
 
 METRICS = (
@@ -72,14 +85,49 @@ METRICS = (
         "Chaudhry et al. 2019",
         of="curves",
     ),
+    Metric(
+        "prescient", judged(prescient), "prescient", "prescient", "", "higher",
+        "accuracy on two tasks together: the highest of all probes of all candidates for the second one; "
+        "with trainer.probe=all and trainer.probe_every",
+        "Pfülb et al. 2018",
+        of="trainings",
+    ),
+    Metric(
+        "realistic", judged(realistic), "realistic", "realistic", "", "higher",
+        "accuracy on two tasks together at the first probe with more than 0.99 of the highest accuracy on "
+        "the second; the highest over candidates",
+        "Pfülb et al. 2018",
+        of="trainings",
+    ),
+    Metric(
+        "realistic_as_released", judged(realistic, crossing="last", share=0.999, rate_by="d2"),
+        "realistic_as_released", "", "", "higher",
+        "as realistic, but at the last probe with more than 0.999, of the candidate that learned the second "
+        "task best",
+        "the program of Pfülb et al. 2018",
+        of="trainings",
+    ),
+    Metric(
+        "best_on_both", judged(application_best), "best_on_both", "best", "", "higher",
+        "accuracy on two tasks together, the highest of all probes of the candidate that learned the second "
+        "task best",
+        "Pfülb and Gepperth 2019",
+        of="trainings",
+    ),
+    Metric(
+        "last_on_both", judged(application_last), "last_on_both", "last", "", "higher",
+        "accuracy on two tasks together at the last probe of the candidate that learned the second task best",
+        "Pfülb and Gepperth 2019",
+        of="trainings",
+    ),
 )  # fmt: skip
 
 
 def metrics_of(
-    matrix: Sequence[Sequence[float | None]], curves: Sequence[Any] = ()
+    matrix: Sequence[Sequence[float | None]], curves: Sequence[Any] = (), trainings: Sequence[Any] = ()
 ) -> dict[str, float | None]:
-    """All metrics by name, None where an entry that one needs is missing; those of curves where they are
-    defined.
+    """All metrics by name, None where an entry that one needs is missing; those of curves and trainings where
+    they are defined.
 
     >>> metrics_of([[None, None], [1.0, None], [0.5, 0.75]])["backward_transfer"]
     -0.5
@@ -87,6 +135,7 @@ def metrics_of(
     rows = [[torch.nan if value is None else value for value in row] for row in matrix]
     R = torch.tensor(rows, dtype=torch.float64)
     values = {metric.name: metric.function(R).item() for metric in METRICS if metric.of == "matrix"}
-    drawn = {metric.name: metric.function(curves) for metric in METRICS if metric.of == "curves"}
+    taken = {"curves": curves, "trainings": trainings}
+    drawn = {metric.name: metric.function(taken[metric.of]) for metric in METRICS if metric.of in taken}
     known = {name: None if value != value else value for name, value in values.items()}  # NaN is not itself
     return known | {name: value for name, value in drawn.items() if value is not None}

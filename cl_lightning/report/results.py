@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from operator import mul
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from cl_lightning.report.schema import (
     Validation,
     Version,
 )
+from cl_lightning.selection.rules import Retraining
 from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.files import Store, checksum
 from cl_lightning.store.folder import is_writable, open_store, row_key, task_key
@@ -77,7 +79,7 @@ def results_of(store: Store, start: StartRecord) -> Results:
         "accuracy_matrix": main,
         "measures": measures_of(rows, tasks),
         "validation_at_end": None if validation is None else validation_of(validation),
-        "metrics": metrics_of(main, learning_curves(learned)),
+        "metrics": metrics_of(main, learning_curves(learned), trainings_on_both(learned, start)),
         "predictors": {
             name: {
                 "accuracy_matrix": m,
@@ -214,6 +216,28 @@ def learning_curves(learned: Sequence[TaskRecord]) -> list[dict[int, float]]:
         known = [(p.step, p.accuracies[task.task]) for p in looks]
         curves.append({step: accuracy for step, accuracy in known if accuracy is not None})
     return curves
+
+
+def trainings_on_both(learned: Sequence[TaskRecord], start: StartRecord) -> list[Retraining]:
+    """The trainings on the second of two tasks, where probes looked at both tasks: one a candidate, in their
+    order. Both together weigh as their test examples are many."""
+    if len(start.stream.tasks) != 2 or len(learned) != 2:
+        return []
+    first, second = (looks_at_last_phase(task) for task in learned)
+    chosen = (None, *(phase.chosen.name for phase in learned[0].phases[-1:]))
+    on_first = [look.accuracies[0] for look in first if look.candidate in chosen]
+    tests = [task["n_test"] for task in start.stream.tasks]
+    return [
+        Retraining(0, on_first, [a[1] for a in rows], [sum(map(mul, tests, a)) / sum(tests) for a in rows])
+        for name in dict.fromkeys(look.candidate for look in second)
+        if on_first and (rows := [look.accuracies for look in second if look.candidate == name])
+    ]
+
+
+def looks_at_last_phase(task: TaskRecord) -> list[Any]:
+    """Probes of a task's last phase that could predict all tasks."""
+    last = [phase.place.phase for phase in task.phases if not phase.auxiliary][-1:]
+    return [look for look in task.probes if look.phase in last and None not in look.accuracies]
 
 
 def selected(phase: PhaseRecord) -> Selected:

@@ -23,7 +23,7 @@ strict = with_config(ConfigDict(extra="forbid", use_attribute_docstrings=True))
 
 def metric_type(metric: Metric) -> Any:
     value = Annotated[float | None, Field(description=metric.formula)]
-    return NotRequired[value] if metric.of == "curves" else value
+    return value if metric.of == "matrix" else NotRequired[value]
 
 
 @strict
