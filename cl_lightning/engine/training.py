@@ -108,7 +108,7 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
     for stack in run.stacks if run.meter.counter is None else ():
         if stack.agreed.get(batch.x.shape):
             log_p = stack.learn_from(batch.x, batch.y, masked)
-            apart = [i for i in apart if i not in stack.members]
+            apart = [i for i in apart if i not in stack.members] if len(stack.members) < len(apart) else []
             if logs:
                 losses |= {i: nll_loss(log_p[k], batch.y).item() for k, i in enumerate(stack.members)}
     for i in apart:
