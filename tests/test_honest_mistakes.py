@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import random
 import re
-from functools import partial, partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Independent, Needs, NewHead, Phase
 from cl_lightning.learners.parts.growing_list import GrowingList
-from cl_lightning.protocol import LearnerError, ProtocolError
+from cl_lightning.protocol import ProtocolError
 from cl_lightning.runs.run import run as run_config
 from tests import toys
 from tests.commands import SMALL, configure, run
@@ -31,79 +29,6 @@ def make(cls: type[Finetune], **options: object) -> Finetune:
 
 
 # ---- examples are nobody's to write to ---------------------------------------------------------------------
-
-
-class AddsNoise(Finetune):
-    def loss(self, c, batch):
-        batch.x.add_(0.1)
-        return super().loss(c, batch)
-
-
-class AddsNoiseInExtend(Finetune):
-    def extend(self, batch):
-        batch.x.mul_(0.9)
-        return batch
-
-
-class Relabels(Finetune):
-    def loss(self, c, batch):
-        batch.y.zero_()
-        return super().loss(c, batch)
-
-
-class Renumbers(Finetune):
-    def loss(self, c, batch):
-        batch.task.zero_()
-        return super().loss(c, batch)
-
-
-class Replaces(Finetune):
-    def loss(self, c, batch):
-        batch.x = batch.x + 0.1
-        return super().loss(c, batch)
-
-
-class CentresTheTask(Finetune):
-    def on_task_start(self, task):
-        task.train.x.sub_(task.train.x.mean())
-
-
-class CentresThePast(Finetune):
-    needs = Needs(past_data=True)
-
-    def on_task_start(self, task):
-        for earlier in task.past:
-            earlier.train.x.sub_(earlier.train.x.mean())
-
-
-class CentresValidation(Finetune):
-    def learn(self, task):
-        def score(c, val):
-            val.x.sub_(val.x.mean())
-            return 0.5
-
-        best = yield Phase(self.candidates(task), score=score, patience=10)
-        self.adopt(best.candidate, task)
-
-
-@pytest.mark.parametrize(
-    ("cls", "hook"),
-    [
-        (AddsNoise, "loss"),
-        (AddsNoiseInExtend, "extend"),
-        (Relabels, "loss"),
-        (Renumbers, "loss"),
-        (Replaces, "loss"),
-        (CentresTheTask, "on_task_start"),
-        (CentresThePast, "on_task_start"),
-        (CentresValidation, "score"),
-    ],
-)
-def test_examples_written_in_place_are_refused_by_name(cls: type[Finetune], hook: str) -> None:
-    with pytest.raises(
-        ProtocolError, match=rf"{cls.__name__}\.{hook}: .*changed in place.*\n.*batch.x \+ noise"
-    ):
-        learn(make(cls), toys.stream(tasks=2))
 
 
 class WritesToTestImages(Finetune):
@@ -161,80 +86,6 @@ def test_what_testing_does_to_a_learner_is_thrown_away(cls: type[Finetune]) -> N
 # ---- candidates --------------------------------------------------------------------------------------------
 
 
-class ProposesItself(Finetune):
-    def candidates(self, task):
-        return [Candidate(self.network)]
-
-
-class ProposesOneTwice(Finetune):
-    def candidates(self, task):
-        network = copy.deepcopy(self.network)
-        return [Candidate(network, {"lr": 0.1}), Candidate(network, {"lr": 0.2})]
-
-
-class SharesALayer(Finetune):
-    def candidates(self, task):
-        one, other = copy.deepcopy(self.network), copy.deepcopy(self.network)
-        other.head.bias = one.head.bias
-        return [Candidate(one, name="one"), Candidate(other, name="other")]
-
-
-class SharesABuffer(Finetune):
-    def candidates(self, task):
-        one, other = copy.deepcopy(self.network), copy.deepcopy(self.network)
-        for network in (one, other):
-            network.register_buffer("seen", getattr(one, "seen", torch.zeros(2)))
-        return [Candidate(one, name="one"), Candidate(other, name="other")]
-
-
-class HasABuffer(Finetune):
-    def __init__(self, **base: object) -> None:
-        super().__init__(**base)
-        self.register_buffer("mean", torch.zeros(2))
-        self.memory["rows"] = torch.zeros(3)
-
-
-class LendsItsBuffer(HasABuffer):
-    def candidates(self, task):
-        network = copy.deepcopy(self.network)
-        network.register_buffer("mean", self.mean)
-        return [Candidate(network)]
-
-
-@pytest.mark.parametrize(
-    ("cls", "words"),
-    [
-        (SharesABuffer, r"one and other .* share the tensor seen"),
-        (LendsItsBuffer, r"its own self\.network, or a part of it, as the candidate default"),
-        (ProposesItself, r"its own self\.network, or a part of it, as the candidate default"),
-        (ProposesOneTwice, r"lr=0.1 and lr=0.2 .* share the tensor trunk"),
-        (SharesALayer, r"one and other .* share the tensor head.bias"),
-    ],
-)
-def test_candidates_that_share_a_tensor_are_refused_before_training(cls: type[Finetune], words: str) -> None:
-    with pytest.raises(Refusal, match=rf"{cls.__name__} proposed {words}.*copy.deepcopy"):
-        learn(make(cls), toys.stream(tasks=1))
-
-
-class LowersItsRate(Finetune):
-    def after_step(self, c, batch):
-        c.hparams["lr"] *= 0.1
-
-
-class DropsItsDecay(Finetune):
-    def adopt(self, c, task):
-        c.hparams.pop("weight_decay")
-
-
-GRID = [{"lr": 0.1, "weight_decay": 0.0}, {"lr": 1e-9, "weight_decay": 0.0}]
-
-
-@pytest.mark.parametrize(("cls", "hook"), [(LowersItsRate, "after_step"), (DropsItsDecay, "learn")])
-def test_hyper_parameters_are_read_only(cls: type[Finetune], hook: str) -> None:
-    with pytest.raises(ProtocolError, match=rf"{cls.__name__}\.{hook}: the hyper-parameters .*\n.*another"):
-        learn(make(cls, grid=GRID), toys.stream(tasks=2))
-
-
 class NotesItsPoint(Finetune):
     def adopt(self, c, task):
         super().adopt(c, task)
@@ -254,52 +105,6 @@ def test_hyper_parameters_are_a_copy_that_can_be_stored_and_copied(tmp_path: Pat
     assert set(stored["learner"]["_extra_state"]["memory"]["point"]) == {"lr", "weight_decay"}
 
 
-class UsesALoser(Finetune):
-    def learn(self, task):
-        candidates = self.candidates(task)
-        best = yield Phase(candidates)
-        assert best.candidate is candidates[0]
-        self.adopt(candidates[1], task)
-
-
-class CountsALoser(UsesALoser):
-    def adopt(self, c, task):
-        print(c, len(c.parameters))
-
-
-class HoldsALosersNetwork(UsesALoser):
-    def learn(self, task):
-        candidates = self.candidates(task)
-        network = candidates[1].network
-        best = yield Phase(candidates)
-        super().adopt(best.candidate, task)
-        assert network(task.train.x[:1]).argmax() < 4
-
-
-@pytest.mark.parametrize("cls", [UsesALoser, CountsALoser])
-def test_a_loser_has_no_network_after_its_phase(cls: type[Finetune]) -> None:
-    words = rf"{cls.__name__}\.learn: the candidate lr=1e-09,\S+ lost its phase .*\n.*outcome\.candidate"
-    with pytest.raises(ProtocolError, match=words):
-        learn(make(cls, grid=GRID), toys.stream(tasks=1))
-
-
-def test_a_losers_network_computes_nothing_for_who_still_holds_it() -> None:
-    with pytest.raises(LearnerError, match=r"HoldsALosersNetwork\.learn raised .*meta"):
-        learn(make(HoldsALosersNetwork, grid=GRID), toys.stream(tasks=1))
-
-
-class TrainsOnNothing(Finetune):
-    def learn(self, task):
-        nothing = Split(*task.train.gather(torch.empty(0, dtype=torch.int64)))
-        best = yield Phase(self.candidates(task), train=nothing)
-        self.adopt(best.candidate, task)
-
-
-def test_an_empty_split_is_refused_instead_of_training_on_the_whole_task() -> None:
-    with pytest.raises(Refusal, match=r"TrainsOnNothing proposed a phase of task 0 whose `train` is empty"):
-        learn(make(TrainsOnNothing), toys.stream(tasks=1))
-
-
 class TrainsOnSome(Finetune):
     def learn(self, task):
         best = yield Phase(self.candidates(task), train=Split(*task.train.gather(torch.arange(20))))
@@ -311,211 +116,7 @@ def test_a_phase_may_train_on_some_of_the_tasks_examples() -> None:
     assert learned.costs()["examples"] == 40
 
 
-class TrainsItselfForTests(Finetune):
-    def predictors(self, seen):
-        with torch.no_grad():
-            self.network.head.bias.zero_()
-        return {"": self}
-        yield
-
-
-class WritesItsBufferForTests(HasABuffer):
-    def predictors(self, seen):
-        self.mean.add_(1)
-        return {"": self}
-        yield
-
-
-class WritesItsMemoryForTests(HasABuffer):
-    def predictors(self, seen):
-        self.memory["rows"].add_(1)
-        return {"": self}
-        yield
-
-
-@pytest.mark.parametrize("cls", [TrainsItselfForTests, WritesItsBufferForTests, WritesItsMemoryForTests])
-def test_predictors_that_change_the_learner_are_refused(cls: type[Finetune]) -> None:
-    with pytest.raises(
-        ProtocolError,
-        match=rf"{cls.__name__}\.predictors changed the learner itself.*\n.*copy\.deepcopy",
-    ):
-        learn(make(cls), toys.stream(tasks=1))
-
-
 # ---- what a learner keeps ----------------------------------------------------------------------------------
-
-
-class KeepsAnAttribute(Finetune):
-    def on_task_end(self, task):
-        self.old = task.train.x[:20].clone()
-
-    def extend(self, batch):
-        return batch.cat(self.old[:1], batch.y[:1], batch.task[:1]) if hasattr(self, "old") else batch
-
-
-class KeepsInAList(Finetune):
-    def on_task_end(self, task):
-        self.kept = [*getattr(self, "kept", []), {"x": task.train.x.numpy()[:3].copy()}]
-
-
-@pytest.mark.parametrize(
-    ("cls", "name"), [(KeepsAnAttribute, r"self\.old"), (KeepsInAList, r"self\.kept\[0\]\['x'\]")]
-)
-def test_a_tensor_that_no_checkpoint_holds_is_named_at_the_boundary(
-    cls: type[Finetune], name: str, tmp_path
-) -> None:
-    with pytest.raises(
-        ProtocolError, match=rf"{cls.__name__} keeps {name} .*no checkpoint.*\n.*self\.memory"
-    ):
-        run(tmp_path, f"learner._target_=tests.test_honest_mistakes.{cls.__name__}", "selection=none")
-
-
-class Counts(Finetune):
-    def __init__(self, **base: object) -> None:
-        super().__init__(**base)
-        self.seen = 0
-
-    def on_task_end(self, task):
-        self.seen += 1
-
-
-class KeepsInItsClass(Finetune):
-    kept: list = []
-
-    def on_task_end(self, task):
-        self.kept.append(task.name)
-
-
-class KeepsTheOpenTask(Finetune):
-    def on_task_start(self, task):
-        self.task = task
-
-
-class ChangesAConstant(Finetune):
-    def __init__(self, **base: object) -> None:
-        super().__init__(**base)
-        self.weights_of_classes, self.array = torch.ones(4), np.ones(4)
-
-    def on_task_end(self, task):
-        self.weights_of_classes[0] = 2.0
-
-
-class ChangesAnArray(ChangesAConstant):
-    def on_task_end(self, task):
-        self.array[0] = 2.0
-
-
-class DrawsFromItsOwn(Finetune):
-    def __init__(self, **base: object) -> None:
-        super().__init__(**base)
-        self.generators = {
-            "torch": torch.Generator(),
-            "python": random.Random(0),
-            "numpy": np.random.default_rng(0),
-        }
-
-    def on_task_end(self, task):
-        torch.rand(1, generator=self.generators["torch"])
-        self.generators["python"].random()
-        self.generators["numpy"].random()
-
-
-class HasATeacher(Finetune):
-    def on_task_end(self, task):
-        self.teacher = copy.deepcopy(self.network.head)
-
-
-class BuffersLate(Finetune):
-    def on_task_end(self, task):
-        self.register_buffer("mean", torch.zeros(1))
-
-
-class GrowsAList(Finetune):
-    def __init__(self, **base: object) -> None:
-        super().__init__(**base)
-        self.heads = nn.ModuleList()
-
-    def on_task_end(self, task):
-        self.heads.append(nn.Linear(2, 2))
-
-
-class MakesABuiltLate(Finetune):
-    def on_task_end(self, task):
-        self.heads = GrowingList(lambda: nn.Linear(2, 2))
-
-
-class WidensItsHead(Finetune):
-    def on_task_end(self, task):
-        self.network.head = nn.Linear(16, 9)
-
-
-class Remembers(nn.Sequential):
-    """A network with state that is neither a parameter nor a buffer that is stored."""
-
-    def __init__(self, network: nn.Module, how: str) -> None:
-        super().__init__(network)
-        self.how, self.seen, self.mean = how, 0, torch.zeros(1)
-        self.register_buffer("unstored", torch.zeros(1), persistent=False)
-
-    def forward(self, x, task):
-        if self.training and self.how == "seen":
-            self.seen += 1
-        elif self.training:
-            getattr(self, self.how).add_(x.mean())
-        return self[0](x, task)
-
-
-class Remembering(Finetune):
-    def __init__(self, *, build, how: str, **base: object) -> None:
-        super().__init__(build=lambda **options: Remembers(build(**options), how), **base)
-
-
-def of_network(how: str) -> type[Finetune]:
-    return type("OfNetwork", (Remembering,), {"__init__": partialmethod(Remembering.__init__, how=how)})
-
-
-class ChangesAnActivation(Finetune):
-    def on_task_end(self, task):
-        self.network.trunk[2] = nn.Tanh()
-
-
-class GrowsDifferently(Finetune):
-    """What is added is not what is made again."""
-
-    def __init__(self, **base: object) -> None:
-        super().__init__(**base)
-        self.heads = GrowingList(lambda: nn.Dropout(0.5))
-
-    def on_task_end(self, task):
-        self.heads.add(nn.Dropout(0.5 - 0.1 * task.index))
-
-
-@pytest.mark.parametrize(
-    ("cls", "names"),
-    [
-        *((of_network(how), f"self.network.{how}") for how in ("seen", "mean", "unstored")),
-        (ChangesAnActivation, "self.network.trunk.relu1"),
-        (GrowsDifferently, "self.heads.1.p"),
-        (Counts, "self.seen"),
-        (KeepsInItsClass, "self.kept[0]"),
-        (KeepsTheOpenTask, "self.task"),
-        (ChangesAConstant, "self.weights_of_classes"),
-        (ChangesAnArray, "self.array"),
-        (
-            DrawsFromItsOwn,
-            "self.generators['numpy'], self.generators['python'], self.generators['torch']",
-        ),
-        (HasATeacher, "self.teacher"),
-        (BuffersLate, "self.mean"),
-        (GrowsAList, "self.heads.0"),
-        (MakesABuiltLate, "self.heads"),
-        (WidensItsHead, "self.network.head.bias, self.network.head.out_features, self.network.head.weight"),
-    ],
-)
-def test_what_a_restart_would_not_find_is_named_at_the_boundary(cls: type[Finetune], names: str) -> None:
-    told = rf"{cls.__name__} keeps {re.escape(names)} from .*__init__.*\n.*self\.memory.*\n.*on_task_end"
-    with pytest.raises(ProtocolError, match=told):
-        learn(make(cls), toys.stream(), fresh=lambda: make(cls))
 
 
 class CountsInItsState(nn.Module):
@@ -556,68 +157,12 @@ def test_what_init_makes_and_what_a_checkpoint_stores_may_be_kept(cls: type[Fine
     learn(make(cls), toys.stream(), fresh=lambda: make(cls))
 
 
-class KeepsAView(Finetune):
-    def on_task_end(self, task):
-        self.old = task.train.x.numpy()[:5]
-
-
-class KeepsAClosure(Finetune):
-    def on_task_end(self, task):
-        x = task.train.x
-        self.old = lambda: x.sum()
-
-
-class KeepsADefault(Finetune):
-    def on_task_end(self, task):
-        self.old = lambda x=task.train.x: x.sum()
-
-
-class KeepsAPartial(Finetune):
-    def on_task_end(self, task):
-        self.old = partial(torch.add, task.train.x)
-
-
-class KeepsAMethod(Finetune):
-    def on_task_end(self, task):
-        self.old = task.train.x.sum
-
-
-class KeepsAnIterator(Finetune):
-    def on_task_end(self, task):
-        self.old = iter(task.train.x)
-
-
-class Slots:
-    __slots__ = ("x",)
-
-
-class KeepsInSlots(Finetune):
-    def on_task_end(self, task):
-        self.old = Slots()
-        self.old.x = task.train.x[:2]
-
-
-@pytest.mark.parametrize(
-    "cls",
-    [KeepsAView, KeepsAClosure, KeepsADefault, KeepsAPartial, KeepsAMethod, KeepsAnIterator, KeepsInSlots],
-)
-def test_a_leak_is_named_wherever_it_is(cls: type[Finetune]) -> None:
-    leak = rf"^The data .* closed, but self\.old.* of {cls.__name__} still holds a tensor.*\n.*clone"
-    with pytest.raises(ProtocolError, match=leak):
-        learn(make(cls), toys.stream(tasks=1))
-
-
 # ---- asked once a run, at its first boundary ---------------------------------------------------------------
 
 
 class ForgetsToAdopt(Finetune):
     def learn(self, task):
         yield Phase(self.candidates(task))
-
-
-class AdoptsIntoNothing(ER):
-    def adopt(self, c, task):
-        self.network.state_dict().update(c.network.state_dict())
 
 
 class AdoptsForTests(ForgetsToAdopt):
@@ -628,13 +173,6 @@ class AdoptsForTests(ForgetsToAdopt):
 
 def with_class(cls: type) -> tuple[str, ...]:
     return f"learner._target_={__name__}.{cls.__name__}", "selection=none"
-
-
-@pytest.mark.parametrize("cls", [ForgetsToAdopt, AdoptsIntoNothing])
-def test_a_learner_that_adopts_nothing_is_told_so(cls: type[Finetune], tmp_path: Path) -> None:
-    told = rf"{cls.__name__} trained in its first task, and predicts with the weights that it had before"
-    with pytest.raises(LearnerError, match=told):
-        run(tmp_path, *with_class(cls))
 
 
 class BestUntrained(Finetune):
@@ -730,34 +268,6 @@ def test_predictions_that_do_not_depend_on_the_batch_are_not_told_of(cls, recwar
 
 
 # ---- errors ------------------------------------------------------------------------------------------------
-
-
-class Fails(Finetune):
-    def after_step(self, c, batch):
-        return {}["no such key"]
-
-
-class FailsInLearn(Finetune):
-    def learn(self, task):
-        yield Phase(self.candidates(task))
-        raise ValueError("between\nphases")
-
-
-@pytest.mark.parametrize(
-    ("cls", "words"),
-    [
-        (Fails, "Fails.after_step raised KeyError: 'no such key'"),
-        (FailsInLearn, "FailsInLearn.learn raised ValueError: between\nphases"),
-    ],
-)
-def test_an_exception_in_a_learners_code_is_told_as_the_learners_with_its_line(
-    cls: type[Finetune], words: str
-) -> None:
-    with pytest.raises(LearnerError) as told:
-        learn(make(cls), toys.stream(tasks=1))
-    assert str(told.value).startswith(words + "\nat ")
-    assert "test_honest_mistakes.py, line" in str(told.value)
-    assert len(str(told.value).splitlines()) <= 5
 
 
 class Mixin:
