@@ -387,7 +387,7 @@ def test_two_learners_in_one_are_refused_with_the_hook_that_would_be_left_out(on
 @pytest.mark.parametrize(
     ("bases", "own"),
     [
-        ((EWC, ER), {"on_task_end": both}),  # it decides itself
+        ((EWC, ER), {"on_task_end": both, "published_memory": EWC.published_memory}),  # it decides itself
         ((OwnLoss, EWC), {}),  # they override different hooks
         ((LossOfOwnLoss, EWC), {}),
         ((LossOfOwnLoss, OwnLoss), {}),  # one is the other's subclass

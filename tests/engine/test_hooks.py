@@ -120,7 +120,7 @@ class FailsInInit(Finetune):
 
 
 class TakesNoBase(Finetune):
-    def __init__(self, strength=1.0):
+    def __init__(self, batch_norm="per_task"):
         super().__init__()
 
 
