@@ -1,4 +1,5 @@
-"""The tables of choices in docs/, made from the configuration files and the classes.
+"""The tables of choices in docs/, made from the configuration files and the classes; and the pages of
+results, made from their extracts.
 
 ``python -m tests.tables`` writes them; with ``--check`` it ends with 1 where a page says otherwise.
 
@@ -24,6 +25,7 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.task import Head
 from cl_lightning.metrics.measures import MEASURES
 from cl_lightning.metrics.table import METRICS
+from cl_lightning.report.pages import page_of
 from tests.commands import composed
 from tests.docs import ROOT
 
@@ -152,6 +154,12 @@ def main() -> int:
             other.append(f"{name} in docs/{page}.md")
             if not check:
                 path.write_text(text)
+    for extract in sorted((ROOT / "docs" / "results").glob("*.json")):
+        page = extract.with_suffix(".md")
+        if (text := page_of(page)) != page.read_text():
+            other.append(f"docs/results/{page.name}")
+            if not check:
+                page.write_text(text)
     if check and other:
         print(f"These are not what the program says: {', '.join(other)}. Run python -m tests.tables.")
     return int(check and bool(other))

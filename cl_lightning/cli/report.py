@@ -17,6 +17,7 @@ from rich.text import Text
 
 from cl_lightning.cli.dashboard import report_wandb
 from cl_lightning.cli.jobs import name_of
+from cl_lightning.cli.papers import report_compared, report_page, report_paper
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, table
@@ -31,14 +32,18 @@ from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 
 DESCRIPTION = (
-    "Compare finished runs: means and standard deviations over seeds, beside published values. "
-    "'status [folders]' instead tells how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
+    "Compare finished runs: means and standard deviations over seeds, beside published values. Instead, "
+    "'paper=gem [folders]' prints a paper's tables with ours beside, 'compared [folders]' compares learners "
+    "seed by seed, 'page' writes a page of results, 'status [folders]' tells how all runs fare, and 'wandb "
+    "folders' sends runs to Weights & Biases."
 )
 
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        if arguments and arguments[0].startswith("paper="):
+            return report_paper(arguments)
         if arguments and arguments[0] in COMMANDS:
             return COMMANDS[arguments[0]](arguments[1:])
         return report_results(arguments)
@@ -81,7 +86,7 @@ def report_status(arguments: Sequence[str]) -> int:
     return print_status(parser.parse_args(arguments).folders)
 
 
-COMMANDS = {"status": report_status, "wandb": report_wandb}
+COMMANDS = {"status": report_status, "wandb": report_wandb, "page": report_page, "compared": report_compared}
 
 
 def print_groups(

@@ -72,6 +72,12 @@ class Group:
     code: Mapping[Code, tuple[int, ...]] = field(default_factory=dict)  # with the seeds that it ran
     chosen: tuple[int, ...] = ()  # seeds for which validation data of whole streams chose it
     scenario: str = ""
+    command: tuple[str, ...] = ()  # arguments that make all its runs
+    told: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict
+    )  # means and deviations of results whose values were not kept
+    commit: str | None = None  # of the program, of an extract
+    departs: Mapping[str, Any] | None = None  # of an extract: settings here and in print, where they differ
 
     @property
     def stream(self) -> list[tuple[str, str]]:
@@ -80,12 +86,18 @@ class Group:
         return [(key, repr(self.settings[key])) for key in sorted(own)]
 
     def label(self, column: str) -> str:
-        values = self.values.get(column)
-        if not values:
+        found = self.mean_and_deviation(column)
+        if found is None:
             return "-"
         digits = 1 if column in ("cpu_seconds", "search_seconds", "reused") else 3
-        spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-        return f"{statistics.fmean(values):.{digits}f}{spread}"
+        spread = f" ± {found[1]:.{digits}f}" if found[1] is not None else ""
+        return f"{found[0]:.{digits}f}{spread}"
+
+    def mean_and_deviation(self, result: str) -> tuple[float, float | None] | None:
+        """Over seeds; no deviation of one seed, and None where runs do not have the result."""
+        if values := self.values.get(result):
+            return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+        return self.told.get(result)
 
 
 def groups_in(folders: Sequence[Path]) -> list[Group]:
@@ -114,7 +126,7 @@ def group_of(same: Sequence[Results], runs: Runs) -> Group:
     """Runs in the order of their seeds."""
     rows = [values_of(each, runs.choice(each)) for each in same]
     values: dict[str, list[float]] = {}
-    for column in COLUMNS:
+    for column in rows[0]:
         known = [value for value in (row[column] for row in rows) if value is not None]
         if len(known) == len(rows) or (known and column in OF_THE_CHOSEN):
             values[column] = known
@@ -129,7 +141,14 @@ def group_of(same: Sequence[Results], runs: Runs) -> Group:
         code=code_of(same),
         chosen=tuple(each["seed"] for each in same if runs.choice(each)),
         scenario=str(scenario_in(tasks, one["needs"]) or ""),
+        command=command_of(same),
     )
+
+
+def command_of(same: Sequence[Results]) -> tuple[str, ...]:
+    """The arguments of one run, with the seeds of all."""
+    one = [word for word in same[0]["command"] if not word.startswith(("seed=", "hydra."))]
+    return (*one, f"seed={','.join(str(each['seed']) for each in same)}")
 
 
 def code_of(same: Sequence[Results]) -> dict[Code, tuple[int, ...]]:
@@ -158,6 +177,18 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
         "cpu_seconds": sum(each or 0.0 for each in cpu) if None not in cpu else None,
         "search_flops": chosen.flops / 1e12 if chosen else None,
         "search_seconds": chosen.seconds if chosen else None,
+        **more_values_of(run),
+    }
+
+
+def more_values_of(run: Results) -> dict[str, float | None]:
+    """Results that papers print and that have no column of their own."""
+    matrix, costs = run["accuracy_matrix"], run["costs"]
+    return {
+        "first_task": matrix[1][0],
+        "last_task": matrix[-1][-1],
+        "published_flops": sum(cost["published_flops"] for cost in costs) / 1e12 or None,
+        "all_flops": sum(cost["flops"] for cost in costs) / 1e12,
     }
 
 
@@ -348,11 +379,12 @@ def keys_of(groups: Sequence[Group]) -> int:
     return (len({group.experiment for group in groups}) > 1) + 1 + len(differing(groups))
 
 
-def table(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+def table(groups: Sequence[Group], beside_print: bool = True) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: experiment, learner, what was varied, and each measure with the published value behind
     it."""
-    varied, measures = differing(groups), [c for c in COLUMNS if any(c in group.values for group in groups)]
-    printed = [published(group) for group in groups]
+    varied = differing(groups)
+    measures = [c for c in COLUMNS if any(group.mean_and_deviation(c) for group in groups)]
+    printed = [published(group) if beside_print else {} for group in groups]
     beside = [column for column in measures if any(column in row for row in printed)]
     many = len({group.experiment for group in groups}) > 1
     heads = ["experiment"] * many + ["learner", *heads_of(varied)]

@@ -14,7 +14,7 @@ ERROR = " ± "
 LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
     "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "†": r"$^\dagger$", "δ": r"$\delta$", "±": r"$\pm$",
+    ">": r"\textgreater{}", "†": r"$^\dagger$", "δ": r"$\delta$", "±": r"$\pm$", "→": r"$\to$",
 }  # fmt: skip
 Rows = Sequence[Sequence[str]]
 

@@ -24,6 +24,7 @@ class Cell:
     scale: float = 1.0  # of ours, to the paper's unit
     same: str | None = None  # the group of settings that must be the paper's for the two to compare
     differs: str | None = None  # a word for why the two do not compare
+    also: str | None = None  # a result of ours that is told with it
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def table_of(whole: Mapping[str, Any], table: Mapping[str, Any]) -> Table:
                 column.get("scale", 1.0),
                 column.get("same"),
                 row.get("differs", {}).get(name, column.get("differs")),
+                column.get("also"),
             )
     heads = dict.fromkeys(head for cells in rows.values() for head in cells)
     beside = {key: whole["rows"][key].get("name", key) for key in table.get("beside", [])}

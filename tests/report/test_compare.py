@@ -593,6 +593,7 @@ NO_NUMBER_CHANGES = {
     *("learner.name", "stream.name", "reference"),
     *("trainer.accelerator", "trainer.threads", "trainer.stack", "trainer.block", "trainer.eval_batch_size"),
     *("trainer.evaluate", "trainer.probe_at", "trainer.probe_every", "trainer.probe_examples"),
+    *("trainer.measures", "trainer.keep_predictions"),
 }
 
 

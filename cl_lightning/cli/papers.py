@@ -1,0 +1,109 @@
+"""``python -m cl_lightning.report paper=gem``: a paper's tables with ours beside; and pages of results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from cl_lightning.cli.parser import Parser
+from cl_lightning.config.suggestions import close
+from cl_lightning.errors import Refusal
+from cl_lightning.report.compare import Group, groups_in, in_order
+from cl_lightning.report.comparisons import comparison_table, over_streams
+from cl_lightning.report.formats import FORMATS
+from cl_lightning.report.layout import Column, new_console, tables
+from cl_lightning.report.pages import extract_of, update
+from cl_lightning.report.paper import departures_of, heads_and_rows, records
+from cl_lightning.report.printed import names
+from cl_lightning.report.printed import tables as tables_of
+
+
+def report_paper(arguments: Sequence[str]) -> int:
+    """``paper=NAME [RUNS...]``: folders of runs, or extracts (``docs/results/gem.json``)."""
+    parser = Parser(
+        prog="python -m cl_lightning.report",
+        description="A paper's tables: printed → ours ± standard error (difference).",
+    )
+    parser.add_argument("paper", help=f"paper={'|'.join(names())}")
+    parser.add_argument("runs", nargs="*", type=Path, help="folders of runs, and extracts (default: outputs)")
+    parser.add_formats()
+    options = parser.parse_intermixed_args(arguments)
+    paper = options.paper.removeprefix("paper=")
+    if paper not in names():
+        near = close(paper, names())
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise Refusal(f"No paper is called {paper}. There are {', '.join(names())}.{hint}")
+    runs = options.runs or [folder for folder in [Path("outputs")] if folder.is_dir()]
+    groups = groups_or_extracts(runs)
+    if options.form == "json":  # each cell as an object
+        print(json.dumps(records(paper, groups), indent=1, ensure_ascii=False))
+        return 0
+    console = new_console()
+    for table in tables_of(paper):
+        heads, rows = heads_and_rows(table, groups)
+        title = f"{table.paper}, {table.name}: {table.title}"
+        show(title, heads, rows, options.form, console)
+        for line in departures_of(table, groups):
+            console.print(line, "", sep="\n", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def groups_or_extracts(places: Sequence[Path]) -> list[Group]:
+    """The runs below folders, and the rows of extracts; none where nothing is finished."""
+    for place in places:
+        if not place.exists():
+            raise Refusal(
+                f"There is no {place}. Give folders of runs, or an extract like docs/results/gem.json."
+            )
+    extracts = [group for place in places if place.suffix == ".json" for group in extract_of(place)]
+    folders = [place for place in places if place.is_dir() and any(place.rglob("results.json"))]
+    return extracts + (groups_in(folders) if folders else [])
+
+
+def report_page(arguments: Sequence[str]) -> int:
+    """``page docs/results/gem.md [RUNS...]``: put runs into a page's extract, and write both."""
+    what = "Put runs into the extract beside a page of results (the same name with .json), and write both."
+    parser = Parser(prog="python -m cl_lightning.report page", description=what)
+    parser.add_argument("page", type=Path, help="the page, as docs/results/gem.md")
+    parser.add_argument("runs", nargs="*", type=Path, help="folders of runs; none: write the page anew")
+    options = parser.parse_intermixed_args(arguments)
+    if not options.page.is_file():
+        raise Refusal(f"There is no page {options.page}. Write its headings first: docs/contributing.md.")
+    groups = groups_or_extracts(options.runs)
+    update(options.page, groups)
+    print(f"{options.page}: {len(groups)} of {len(extract_of(options.page))} rows new.")
+    return 0
+
+
+def report_compared(arguments: Sequence[str]) -> int:
+    """``compared [RUNS...]``: learners of each experiment against one of them, seed by seed."""
+    what = "Compare the learners of each experiment with one of them, seed by seed."
+    parser = Parser(prog="python -m cl_lightning.report compared", description=what)
+    parser.add_argument("runs", nargs="*", type=Path, help="folders of runs, and extracts (default: outputs)")
+    parser.add_argument("--against", help="a learner (default: the first of each experiment)")
+    parser.add_argument("--result", default="average_accuracy", help="default: average_accuracy")
+    parser.add_formats()
+    options = parser.parse_intermixed_args(arguments)
+    groups, console = in_order(groups_or_extracts(options.runs or [Path("outputs")])), new_console()
+    for experiment, same in groupby(groups, key=lambda group: group.experiment):
+        own = list(same)
+        against = options.against or own[0].learner
+        if len(own) > 1 and any(group.learner == against for group in own):
+            show(experiment, *comparison_table(own, against, options.result), options.form, console)
+    if len({group.experiment for group in groups}) > 1:
+        heads, rows = over_streams(groups, options.result)
+        show("over all experiments, by the same seeds", heads, rows, options.form, console)
+    return 0
+
+
+def show(title: str, heads: list[str], rows: list[list[str]], form: str | None, console: Console) -> None:
+    if form is not None:
+        print(f"## {title}\n" if form == "markdown" else "", FORMATS[form](heads, rows), "", sep="\n")
+    elif rows:
+        columns = [Column(head, text=head in (heads[0], heads[-1])) for head in heads]
+        console.print(Text(title, "bold"), *tables(columns, rows, console.width), "", sep="\n")

@@ -1,0 +1,1 @@
+"""What did not come out as papers print it, one file a paper."""

@@ -1,0 +1,249 @@
+"""Pages of results are what their extracts say, and their sentences what comparisons hold."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cl_lightning.cli.report import main
+from cl_lightning.report import pages
+from cl_lightning.report.compare import Group
+from cl_lightning.report.comparisons import comparisons, over_streams
+from cl_lightning.report.pages import extract_of, page_of, region, side_by_side, update
+from cl_lightning.report.paper import command, heads_and_rows, missing, runs_of
+from cl_lightning.report.printed import tables
+from tests.commands import configure
+from tests.docs import PAGES, ROOT
+from tests.report.test_compare import result
+
+RESULTS = ROOT / "docs" / "results"
+EXTRACTS = sorted(RESULTS.glob("*.json"))
+
+
+# ---- the committed pages -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extract", EXTRACTS, ids=lambda path: path.stem)
+def test_a_page_and_its_extract_say_the_same(extract: Path) -> None:
+    page = extract.with_suffix(".md")
+    assert page_of(page) == page.read_text()
+    assert "<!-- report: " in page.read_text()
+    for row in json.loads(extract.read_text()):
+        assert row["seeds"]
+        assert row["command"].endswith(f"seed={','.join(map(str, row['seeds']))}")
+        assert all(len(values) == len(row["seeds"]) for values in row["values"].values())
+
+
+@pytest.mark.parametrize("paper", ["gem", "icann18", "iclr19", "mntdp", "robust"])
+def test_the_page_of_a_paper_has_all_its_tables_and_says_what_did_not_come_out(paper: str) -> None:
+    text = (RESULTS / f"{paper}.md").read_text()
+    assert "\n## What did not reproduce\n" in text
+    for table in tables(paper):
+        assert f"<!-- report: {table.name} -->" in text
+
+
+@pytest.mark.parametrize("extract", EXTRACTS, ids=lambda path: path.stem)
+def test_numbers_of_three_digits_in_a_pages_sentences_stand_in_its_tables(extract: Path) -> None:
+    text = re.sub(r"```.*?```", "", extract.with_suffix(".md").read_text(), flags=re.DOTALL)
+    told, made = pages.REGION.sub("", text), "".join(found[0] for found in pages.REGION.finditer(text))
+    assert set(re.findall(r"\b0\.\d{3}\b", told)) <= set(re.findall(r"\b0\.\d{3}\b", made))
+
+
+def test_no_sentence_calls_a_learner_better_without_a_comparison_that_holds() -> None:
+    groups = [group for extract in EXTRACTS for group in extract_of(extract.with_suffix(".md"))]
+    for path in [*PAGES, ROOT / "CHANGELOG.md"]:
+        for sentence in sentences_with_better(path.read_text()):
+            named = re.search(r"<!-- holds: (\S+) (\S+) (\S+) -->", sentence)
+            assert named, f"{path.name}: {sentence.strip()}"
+            experiment, learner, other = named.groups()
+            own = [group for group in groups if group.experiment == experiment]
+            verdicts = {g.learner: c.verdict for g, c in comparisons(own, other) if c is not None}
+            assert verdicts.get(learner) == "better", f"{path.name}: {sentence.strip()}"
+
+
+OTHERWISE = (  # what else is called better, and by what
+    "did not get better",
+    "does not get better any more",
+    "the better way",
+    "`better`",
+    "calls a learner better",
+)
+
+
+def sentences_with_better(text: str) -> list[str]:
+    """Sentences outside code and tables in which something is better than something else."""
+    plain = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    lines = " ".join(line for line in plain.splitlines() if not line.startswith("|"))
+    found = re.split(r"(?<=[.!?])\s+(?!<!-- holds)|(?<=-->)\s", re.sub(r"\s+", " ", lines).strip())
+    return [s for s in found if re.search(r"\bbetter\b", s) and not any(words in s for words in OTHERWISE)]
+
+
+def test_a_sentence_that_says_better_is_found_wherever_its_line_breaks() -> None:
+    text = "| x | better |\n```\nbetter\n```\nA is\nbetter than B. <!-- holds: e a b --> C is good."
+    assert sentences_with_better(text) == ["A is better than B. <!-- holds: e a b -->"]
+
+
+# ---- what extracts and tables are made of ------------------------------------------------------------------
+
+
+def test_runs_put_into_an_extract_take_the_place_of_rows_of_the_same_command(tmp_path: Path) -> None:
+    page = tmp_path / "gem.md"
+    page.write_text("# GEM\n\n<!-- report: table 3 -->\n<!-- /report -->\n")
+    for seed, acc in enumerate([0.8, 0.9]):
+        result(tmp_path / "a", "gem", seed, acc, command=["+experiment=gem_rotations", "data=real", "seed=0"])
+    result(tmp_path / "a", "finetune", 0, 0.5, "trainer.max_epochs=2", command=["trainer.max_epochs=2"])
+    assert main(["page", str(page), str(tmp_path / "a")]) == 0
+    rows = json.loads(page.with_suffix(".json").read_text())
+    assert [(row["learner"], row["seeds"], row["values"]["average_accuracy"]) for row in rows] == [
+        ("finetune", [0], [0.5]),
+        ("gem", [0, 1], [0.8, 0.9]),
+    ]
+    assert rows[1]["command"] == "+experiment=gem_rotations data=real seed=0,1"
+    assert "| 0.86 → 0.850 ± 0.050 (-0.010) |" in page.read_text()  # the deviation .0707 / sqrt(2)
+    assert "0.49 → 0.500 (+0.010)" in page.read_text()  # two passes; the columns of one are not its own
+    assert page.read_text().count("→") == 4  # accuracy and backward transfer of both
+    for seed in range(3):
+        result(tmp_path / "b", "gem", seed, 0.7, command=["+experiment=gem_rotations", "data=real", "seed=0"])
+    assert main(["page", str(page), str(tmp_path / "b")]) == 0
+    assert [(g.learner, len(g.seeds)) for g in extract_of(page)] == [("finetune", 1), ("gem", 3)]
+    assert "0.86 → 0.700 ± 0.000 (-0.160)" in page.read_text()
+
+
+def test_an_extract_is_read_as_it_was_written(tmp_path: Path) -> None:
+    page = tmp_path / "gem.md"
+    page.write_text("# GEM\n")
+    result(tmp_path / "a", "gem", 0, 0.8, version={}, command=["learner=gem", "trainer.max_epochs=1"])
+    assert main(["page", str(page), str(tmp_path / "a")]) == 0
+    (group,) = extract_of(page)
+    update(page, [group])
+    (again,) = extract_of(page)
+    assert again == group
+    assert (again.departs, next(iter(again.code)).source) == ({}, "abc")
+    assert again.commit is None  # of another program than the one that is here
+
+
+def test_what_is_in_no_table_stands_beside_nothing(tmp_path: Path) -> None:
+    page = tmp_path / "gem.md"
+    page.write_text("# GEM\n")
+    result(tmp_path / "a", "gem", 0, 0.8, "learner.memories=10", command=["learner.memories=10"])
+    assert main(["page", str(page), str(tmp_path / "a")]) == 0
+    (table,) = (t for t in tables("gem") if t.name == "table 3")
+    assert not any("→" in cell for row in heads_and_rows(table, extract_of(page))[1] for cell in row)
+    assert side_by_side(extract_of(page))[1][0][:2] == ["gem", "0.800"]
+
+
+def extract(experiment: str, learner: str, values: list[float], **settings: object) -> Group:
+    settings = {"data": "real", "stream.name": experiment, **settings}
+    numbers = {"average_accuracy": values, "transfer": [0.1] * len(values), "memory": [9.0] * len(values)}
+    return Group(experiment, learner, settings, tuple(range(len(values))), numbers, departs={})
+
+
+def row_of(paper: str, table: str, row: str, groups: list[Group]) -> dict[str, str]:
+    (found,) = (t for t in tables(paper) if t.name == table)
+    heads, rows = heads_and_rows(found, groups)
+    return dict(zip(heads[1:], next(cells[1:] for cells in rows if cells[0] == row)))
+
+
+def test_a_row_that_was_not_run_has_the_command_that_runs_it() -> None:
+    pnn = row_of("mntdp", "table 13", "PNN", [])
+    assert pnn["A"] == "0.62"
+    assert pnn["ours"] == (
+        "not run: python -m cl_lightning --multirun +experiment=ctrl_minus data=real trainer=published "
+        "backbone=resnet selection=task_level learner=pnn seed=0,1,2"
+    )
+    assert row_of("gem", "table 3", "GEM", [])["ours"].endswith(
+        "learner=gem trainer.max_epochs=1,2,5 seed=0,1,2"
+    )
+
+
+def test_what_this_version_does_not_have_is_said() -> None:
+    cell = tables("robust")[0].rows["split MNIST"]["entropy"]
+    assert missing(replace(cell, experiments=("unheard",))) == "no experiment unheard yet"
+    assert (
+        missing(replace(cell, experiments=(), overrides={"learner": "unheard"})) == "no learner unheard yet"
+    )
+
+
+def test_the_mean_over_several_streams_needs_all_of_them() -> None:
+    five = ["ctrl_minus", "ctrl_plus", "ctrl_in", "ctrl_out", "ctrl_pl"]
+    groups = [extract(name, "mntdp_d", [0.5 + i / 10, 0.5 + i / 10 + 0.02]) for i, name in enumerate(five)]
+    whole = row_of("mntdp", "table 1", "MNTDP-D", groups)
+    assert whole["A"] == "0.64 → 0.710 ± 0.004 (+0.070)"  # each error .0141 / sqrt(2); of the mean / sqrt(5)
+    assert whole["T S-"] == "0.4 → 0.100 ± 0.000 (-0.300)"
+    four = row_of("mntdp", "table 1", "MNTDP-D", groups[:4])
+    assert four["A"] == "0.64"
+    assert "not run" in four["ours"]
+
+
+def test_what_does_not_compare_says_why_in_a_word() -> None:
+    narrow = replace(extract("ctrl_minus", "mntdp_d", [0.6]), departs={"backbone.width": [16, 64]})
+    row = row_of("mntdp", "table 13", "MNTDP-D", [narrow])
+    assert row["Mem MB"] == "9.2 → 9.000 (other network)"
+    assert row["A"] == "0.67 → 0.600 (-0.070)"
+    assert row["ours"] == "real, as printed"
+    counted = {**narrow.values, "published_flops": [2.0], "all_flops": [13.0]}
+    searched = row_of("mntdp", "table 13", "MNTDP-D", [replace(narrow, values=counted)])
+    assert searched["Tflop"] == "1876 → 2.000 (other network; 13.0 with all candidates)"
+    drawn = replace(narrow, settings={**narrow.settings, "data": "synthetic"})
+    assert row_of("mntdp", "table 13", "MNTDP-D", [drawn])["A"] == "0.67 → 0.600 (drawn data)"
+    both = row_of("mntdp", "table 13", "MNTDP-D", [drawn, narrow])
+    assert both["ours"] == "real, as printed"
+    alexnet = extract(
+        "ctrl_minus", "mntdp_d", [0.6], **{"backbone._target_": "cl_lightning.backbones.AlexNet"}
+    )
+    assert row_of("mntdp", "table 13", "MNTDP-D AlexNet", [alexnet])["T"] == "0.28 → 0.100 (other reference)"
+
+
+@pytest.mark.parametrize("paper", ["gem", "mntdp"])
+def test_the_commands_of_rows_compose(paper: str) -> None:
+    """One of each learner that this version has."""
+    cells = [cell for table in tables(paper) for row in table.rows.values() for cell in row.values()]
+    by_learner = {
+        cell.overrides["learner"]: cell
+        for cell in cells
+        if cell.result and cell.experiments and missing(cell) is None
+    }
+    assert len(by_learner) > 5
+    for cell in by_learner.values():
+        words = shlex.split(command([replace(cell, experiments=cell.experiments[:1])]))
+        assert words[:3] == ["python", "-m", "cl_lightning"]
+        configure(*(word for word in words[3:] if not word.startswith(("seed=", "selection=", "--"))))
+
+
+def test_runs_stand_in_the_row_of_their_own_settings(tmp_path: Path) -> None:
+    from cl_lightning.report.compare import groups_in
+
+    for passes, acc in ((1, 0.5), (2, 0.6), (3, 0.7)):
+        result(tmp_path, "gem", 0, acc, f"trainer.max_epochs={passes}")
+    groups = groups_in([tmp_path])
+    row = row_of("gem", "table 3", "GEM", groups)
+    assert row["ACC, 1 pass"] == "0.86 → 0.500 (-0.360)"
+    assert row["ACC, 2 passes"] == "0.88 → 0.600 (-0.280)"
+    assert row["ACC, 5 passes"] == "0.89"
+    assert row["ours"].startswith("real, as printed; not run: ")
+    one = next(t for t in tables("gem") if t.name == "table 3").rows["GEM"]["ACC, 1 pass"]
+    assert runs_of(one, groups)[0].values["average_accuracy"] == [0.5]
+
+
+def test_several_streams_are_summed_up_by_their_interquartile_mean() -> None:
+    groups = [extract(e, "a", [0.1, 0.2, 0.3, 0.4]) for e in ("x", "y")]
+    groups += [extract(e, "b", [0.2, 0.3, 0.4, 0.5]) for e in ("x", "y")] + [extract("x", "c", [0.9])]
+    rows = over_streams(groups)[1]
+    assert [row[:2] for row in rows] == [["a", "0.250"], ["b", "0.350"]]
+    assert rows[1][3] == f"{(10 + 3 / 2) / 16:.2f}"  # of 16 pairs 10 are above and 3 equal
+    assert rows[0][-2:] == ["4", "2"]
+
+
+def test_a_page_that_asks_for_what_is_not_there_is_told_what_is() -> None:
+    from cl_lightning.errors import Refusal
+
+    with pytest.raises(
+        Refusal, match="Known are runs, compared, not reproduced and the tables table 1, table 2"
+    ):
+        region("table 9", "gem", [])
+    assert main(["paper=gam"]) == 2
