@@ -55,7 +55,8 @@ VARIANTS = [
     ("learner=coreset_only", "learner.choice=random", "learner.size=8", "learner.coreset_epochs=2"),
     ("learner=gem", "learner.total=60", "learner.memory_precision=bf16"),
 ]
-DEFAULTS = [(f"learner={name}",) for name in NAMES]
+FEWER = {"rcl": ("learner.trials=2",)}  # it trains fifty networks a task
+DEFAULTS = [(f"learner={name}", *FEWER.get(name, ())) for name in NAMES]
 
 Make = Callable[[], Learner]
 

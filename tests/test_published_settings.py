@@ -90,6 +90,8 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     # the paper's prior over whole paths; the rate of its distribution is 1e-2 or 1e-3
     "mntdp_s": {"_target_": "MNTDPS", "k": 1, "prior": "nearest", "allow_head_reuse": True,
                 "neighbours": 5, "searched": 1000, "gamma": "paths", "gamma_lr": 0.01, "entropy": 1.0},
+    # the authors' program: 50 trials, from 0 to 29 units, 1e-4 of accuracy each
+    "rcl": {"_target_": "RCL", "trials": 50, "actions": 30, "cost": 1e-4},
 }  # fmt: skip
 
 # ---- Lopez-Paz and Ranzato 2017 ----------------------------------------------------------------------------

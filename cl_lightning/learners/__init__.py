@@ -22,6 +22,7 @@ from cl_lightning.learners.new_leg import NewLeg
 from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.learners.pnn import PNN
+from cl_lightning.learners.rcl import RCL
 from cl_lightning.learners.si import SI
 from cl_lightning.learners.vcl import VCL
 from cl_lightning.learners.vcl_coreset import VCLCoreset
@@ -38,6 +39,7 @@ __all__ = [
     "MNTDP",
     "MNTDPS",
     "PNN",
+    "RCL",
     "SI",
     "VCL",
     "VGR",

@@ -34,6 +34,7 @@ from cl_lightning.learners import (
     MNTDP,
     MNTDPS,
     PNN,
+    RCL,
     SI,
     Finetune,
     Independent,
@@ -81,6 +82,7 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "agem": (AGEM, {"memories": 10}),
     "mntdp_d": (MNTDP, {}),
     "mntdp_s": (MNTDPS, {}),
+    "rcl": (RCL, {"trials": 1}),
 }
 # Steps that read values back from the device, and why.
 READS = {
