@@ -506,7 +506,7 @@ def test_a_rank_ends_where_the_store_is_there_and_does_not_answer(hears: bool, m
         monkeypatch.setattr(ranks_module, name, seconds)
 
     def rank() -> None:
-        watch = ranks_module.Watch(ranks_module.SeveralRanks(1, 2, 1, SilentStore()))
+        watch = ranks_module.SignsOfLife(ranks_module.SeveralRanks(1, 2, 1, SilentStore()))
         signal.signal(signal.SIGTERM, (lambda *_: sys.exit(143)) if hears else signal.SIG_IGN)
         for thread in watch.threads:
             thread.start()

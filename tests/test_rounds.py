@@ -39,6 +39,7 @@ from cl_lightning.runs.resume import missing_in
 from cl_lightning.selection import sweep
 from cl_lightning.store import atomic as whole
 from cl_lightning.store.files import Store
+from cl_lightning.store.status import status_of
 from tests.commands import SMALL, but_what_may_differ, configure, process, run
 from tests.dying import dying, forked, in_a_child
 from tests.soak import at_work
@@ -206,6 +207,7 @@ def shared_out(outputs: Path) -> list[str]:
 def test_a_share_belongs_to_one_job_at_a_time(tmp_path: Path, job, monkeypatch) -> None:
     """Jobs of Slurm may outlive their sweep, and the same command starts others."""
     job(None)
+    assert status_of(next(tmp_path.rglob("run.json")).parent).state == "waiting"
     first, second = shared_out(tmp_path)
     fork = multiprocessing.get_context("fork")
     trains, may_end = fork.Event(), fork.Event()

@@ -74,7 +74,7 @@ def test_devices_are_those_that_are_visible_and_no_more_than_there_are(monkeypat
 
 def test_devices_that_were_hidden_stay_hidden(monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with slots.taken(slots.slots("auto")[0]) as device:
+    with slots.device_lock(slots.slots("auto")[0]) as device:
         assert (device, os.environ["CUDA_VISIBLE_DEVICES"]) == ("cpu0", "")
 
 
@@ -90,17 +90,17 @@ def test_where_one_worker_is_enough_the_process_of_the_sweep_gives_its_device_ba
     run = slots.OnOneDevice(lambda cfg: os.environ["CUDA_VISIBLE_DEVICES"], ["3", "4"])
     assert run(0) == "3"
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible
-    another = slots.taken(["3"])  # by another sweep, between two jobs
+    another = slots.device_lock(["3"])  # by another sweep, between two jobs
     another.__enter__()
     monkeypatch.setattr(slots, "sleep", lambda seconds: another.__exit__(None, None, None))
     assert run(1) == "3", "CUDA stays on the device that it found first"
 
 
 def test_who_waits_says_which_processes_hold_the_devices(capsys, monkeypatch) -> None:
-    holding = slots.taken(["0"])
+    holding = slots.device_lock(["0"])
     holding.__enter__()
     monkeypatch.setattr(slots, "sleep", lambda seconds: holding.__exit__(None, None, None))
-    with slots.taken(["0"]):
+    with slots.device_lock(["0"]):
         assert f"other sweeps hold 0 (process {os.getpid()})" in capsys.readouterr().err
 
 
@@ -129,14 +129,14 @@ def test_jobs_of_slurm_on_one_machine_do_not_wait_for_each_other(monkeypatch) ->
     """Each sees its own GPU as number 0."""
     monkeypatch.setattr(slots, "sleep", lambda seconds: pytest.fail("it waits"))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with slots.taken(["0"]):
+    with slots.device_lock(["0"]):
         monkeypatch.setenv("SLURM_JOB_ID", "8")
-        with slots.taken(["0"]):
+        with slots.device_lock(["0"]):
             pass
 
 
 def test_all_users_of_a_machine_can_hold_its_devices(tmp_path: Path) -> None:
-    with slots.taken(["cpu0"]):
+    with slots.device_lock(["cpu0"]):
         pass
     assert (tmp_path / "cl_lightning-devices").stat().st_mode & 0o777 == 0o777
     assert (tmp_path / "cl_lightning-devices" / "cpu0.lock").stat().st_mode & 0o666 == 0o666

@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.choice import folder_of
-from cl_lightning.cli.jobs import Job, config_dirs, kept_of
+from cl_lightning.cli.jobs import Job, config_dirs, without_sweeps
 from cl_lightning.config.resolvers import WITHOUT_RESULT
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.runs.identity import learner_name
@@ -76,7 +76,7 @@ def body_of(loader: Any, overrides: Sequence[Override], over_seeds: bool) -> dic
 def is_a_sweep(sweeper: Any, overrides: Sequence[Override]) -> bool:
     """Whether these settings are a sweep by themselves, as studies in ``conf/experiment`` are."""
     own = [each.input_line for each in overrides if not str(each.input_line).startswith("hydra.")]
-    kept = kept_of(sweeper.config.hydra)
+    kept = without_sweeps(sweeper.config.hydra)
     loader, name = sweeper.hydra_context.config_loader, sweeper.config.hydra.job.config_name
     return bool(loader.load_configuration(name, [*kept, *own], RunMode.RUN).hydra.mode == RunMode.MULTIRUN)
 

@@ -59,10 +59,10 @@ def own_command() -> list[str]:
     hydra = HydraConfig.get()
     folders = [f"--config-dir={folder}" for folder in config_dirs(hydra)]
     single = "hydra.mode=RUN"  # a file may say that it is a sweep
-    return [*folders, *kept_of(hydra), single, *hydra.overrides.task]
+    return [*folders, *without_sweeps(hydra), single, *hydra.overrides.task]
 
 
-def kept_of(hydra: Any) -> list[str]:
+def without_sweeps(hydra: Any) -> list[str]:
     """The overrides of Hydra's own settings that are not about sweeps."""
     return [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(OF_SWEEPS)]
 

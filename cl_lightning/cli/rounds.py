@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.sweeps import held, show_runs, tell_unsent, write_sweep
+from cl_lightning.cli.sweeps import show_runs, sweep_lock, tell_unsent, write_sweep
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import as_override, lateness
 
@@ -66,12 +66,12 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
     runs = [InRounds(list(combination)) for combination in sweeper.split_arguments(parsed, None)[0]]
     configs = [loader.load_sweep_config(sweeper.config, run.overrides) for run in runs]
     for cfg in configs:
-        check(sweeper, cfg)
+        check_shared_out(sweeper, cfg)
     afresh = any(cfg.resume is False for cfg in configs)
     sweeper.validate_batch_is_legal([run.overrides for run in runs])
     late_by = lateness(sweeper.config.hydra.launcher._target_)
     jobs, number, returns = sweeper.launcher.jobs, 0, []
-    with held(sweeper):
+    with sweep_lock(sweeper):
         while going := [run for run in runs if run.shares]:
             again = ["resume=true"] * (afresh and number > 0)  # only the first round begins afresh
             batch = [
@@ -95,7 +95,7 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
     return returns
 
 
-def check(sweeper: Any, cfg: Any) -> None:
+def check_shared_out(sweeper: Any, cfg: Any) -> None:
     """Refuse what would not be shared out."""
     if sweeper.share is not None:
         raise Refusal(

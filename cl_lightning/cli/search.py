@@ -12,7 +12,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.sentences import named_by_hydra
-from cl_lightning.cli.sweeps import held, read_sweep, tell_unsent, wandb_options, write_sweep
+from cl_lightning.cli.sweeps import read_sweep, sweep_lock, tell_unsent, wandb_options, write_sweep
 from cl_lightning.config.resolvers import WITHOUT_RESULT, sweep_name
 from cl_lightning.config.suggestions import close
 from cl_lightning.errors import Refusal
@@ -50,7 +50,7 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
     jobs, scored, over_seeds = jobs_of_search(sweeper, arguments)
     sweeper.validate_batch_is_legal(jobs)
     size, returns = sweeper.max_batch_size or len(jobs), []
-    with held(sweeper):
+    with sweep_lock(sweeper):
         for first in range(0, len(jobs), size):
             returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
         found = [replace(each, score=job.value) for each, job in zip(scored, sweeper.launcher.jobs)]

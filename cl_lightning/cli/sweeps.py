@@ -22,7 +22,7 @@ from cl_lightning.selection.sweep import read_job
 
 def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], Any]) -> Any:
     """Hydra's own sweep, with its record and table."""
-    with held(sweeper):
+    with sweep_lock(sweeper):
         returns = sweep(arguments)
         write_sweep(sweeper, "grid", arguments, [], [])
     show_runs(sweeper.launcher.jobs)
@@ -31,7 +31,7 @@ def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], 
 
 
 @contextmanager
-def held(sweeper: Any) -> Iterator[None]:
+def sweep_lock(sweeper: Any) -> Iterator[None]:
     """The folder of a sweep belongs to one process at a time, and to one sweep for ever."""
     from cl_lightning.store.folder import locked
 

@@ -55,7 +55,7 @@ def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[l
     finally:
         with ExitStack() as closing:  # one that fails keeps no other from being closed
             for logger in reversed(loggers):
-                closing.callback(close, logger, status)
+                closing.callback(close_logger, logger, status)
 
 
 def loggers_of(cfg: DictConfig) -> list[partial]:
@@ -91,7 +91,7 @@ def opened(make: partial, provided: Mapping[str, Any]) -> Logger:
         raise Refusal(f"{make.func.__name__} cannot be made: {said}\nInstall what it needs.") from reason
 
 
-def close(logger: Logger, status: Status) -> None:
+def close_logger(logger: Logger, status: Status) -> None:
     if isinstance(logger, RunLogger):
         call_loggers([logger], "close", status)
         return

@@ -162,8 +162,8 @@ class OtherRankEnded(Refusal):
     """This rank ends because another one does."""
 
 
-class Watch:
-    """Signs of life between ranks, in a thread: where one is dead, failed or was asked to end, all end.
+class SignsOfLife:
+    """What ranks tell one another in a thread: where one is dead, failed or was asked to end, all end.
 
     A second thread watches the first: torch waits without end for a store that is there and does not answer.
     """
@@ -220,8 +220,8 @@ class Watch:
         return self.store.check(keys) and all(self.store.get(key) == b"left" for key in keys)
 
     def end(self, reason: str | None) -> None:
-        """Leave in peace, or tell the others why they must end. Rank 0 goes first where all have the same
-        reason, since what it says is recorded; and last in peace, since the others may need its store."""
+        """Say that this rank is done, or why it failed. Rank 0 leaves last, since it may serve the store; of
+        ranks that fail for the same reason it speaks first, since what it says is recorded."""
         self.over.set()
         self.threads[0].join(TO_ANSWER)
         if self.threads[0].is_alive():  # it waits for a store that does not answer
@@ -259,7 +259,7 @@ def joined() -> Iterator[Ranks]:
         yield _current
         return
     ranks = SeveralRanks(*where, connected(*where[:2]))
-    watch, reason = Watch(ranks), None
+    watch, reason = SignsOfLife(ranks), None
     for thread in watch.threads:
         thread.start()
     _current = ranks
@@ -279,7 +279,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def have_met() -> bool:
-    """True once this process has found the other ranks."""
+    """The answer to whether this process has found the other ranks."""
     return bool(_store)
 
 

@@ -41,7 +41,7 @@ class Rounds:
 
 
 def missing(store: Store) -> list[str] | None:
-    """Names of the shares of the phase at hand that are not trained; None where no phase is shared out."""
+    """Shares still to train of the phase at hand; None where no phase is shared out."""
     plan = store.load(PLAN, PlanRecord)
     if plan is None:
         return None

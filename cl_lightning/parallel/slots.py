@@ -65,12 +65,12 @@ class OnOneDevice:
 
     def __call__(self, cfg: Any) -> Any:
         if os.getpid() == self.sweep:  # where one worker is enough, joblib starts none
-            with taken(self.devices) as device:
+            with device_lock(self.devices) as device:
                 self.devices = [device]  # CUDA stays on it
                 return self.job(cfg)
         if not _held:
             _held.append(ExitStack())
-            _held[0].enter_context(taken(self.devices))
+            _held[0].enter_context(device_lock(self.devices))
         return self.job(cfg)
 
 
@@ -96,7 +96,7 @@ def end_with(sweep: int) -> None:
 
 
 @contextmanager
-def taken(devices: Sequence[str]) -> Iterator[str]:
+def device_lock(devices: Sequence[str]) -> Iterator[str]:
     """Hold one of these devices, and make it the only one that CUDA sees; wait while other sweeps have them
     all."""
     folder = folder_of_locks()

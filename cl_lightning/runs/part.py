@@ -42,7 +42,7 @@ def make_run(
         if ranks.broadcast(missing_in(folder) if ranks.is_writer else None) != []:
             return None  # others train their shares still
         rounds = Rounds(None)
-    with ExitStack() as holding:
+    with suppress(RoundOver), ExitStack() as holding:
         progress = None
         if ranks.is_writer:
             try:
@@ -52,7 +52,7 @@ def make_run(
                     raise
         if ranks.broadcast(progress is None):
             return None  # another job that has trained its share goes on
-        with ranks.as_one(), suppress(RoundOver):
+        with ranks.as_one():
             return train(prepared(cfg, folder, stream, command, ranks, progress, rounds))
     return None
 

@@ -149,15 +149,13 @@ def begun(
 
 
 def missing_in(folder: Path) -> list[str] | None:
-    """Names of the shares that are not trained, of the phase at hand in the run of a folder; None where no
-    phase is shared out."""
+    """Shares still to train of the phase at hand; None where no phase is shared out."""
     found = open_store(folder)
     return None if found is None else missing(found[0])
 
 
 def open_for_share(folder: Path) -> tuple[Store, int]:
-    """The store of a run of which this job trains one share: it is only read here, and other jobs use it,
-    too."""
+    """The store for a job that trains one share, and how many tasks are learned. Other jobs use it, too."""
     found = open_store(folder)
     if found is None:
         raise not_shared(folder)
@@ -165,8 +163,8 @@ def open_for_share(folder: Path) -> tuple[Store, int]:
 
 
 def wait_for_shares(folder: Path, share: str) -> list[str] | None:
-    """As ``missing_in``, for the job of this share. It waits for what other machines wrote: its share, and
-    all tasks that are learned before. None where they do not come."""
+    """Shares still to train; waits until this job's share, and the tasks before it, are visible on the shared
+    disk. None where they do not come."""
 
     def look() -> list[str] | None:
         found = open_store(folder)
@@ -179,8 +177,7 @@ def wait_for_shares(folder: Path, share: str) -> list[str] | None:
 
 
 def learned_in_time(store: Store) -> int:
-    """How many tasks are learned. Those that must be, because candidates of the next are shared out, are
-    waited for."""
+    """How many tasks are learned; waits for those before a task whose candidates are shared out."""
 
     def look() -> int | None:
         plan, learned = store.load(PLAN, PlanRecord), learned_tasks(store)
