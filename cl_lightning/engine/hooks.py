@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -144,18 +145,20 @@ def from_its_start(learner: Learner, name: str, argument: Any) -> Phases:
     return checked_return(learner, name, (yield from phases), kind=f"{name} returns")
 
 
+def shared_of(learner: Learner, run: PhaseRun, batch: Batch, candidates: Sequence[Candidate]) -> Any:
+    with own_draws():  # the hook that reads it goes on with its own
+        return call(learner, run, batch.key, "shared", batch, candidates)
+
+
 class Shared(Lazy):
     """What all candidates use of a mini-batch, made when a hook first reads it. What each would need alone is
     counted with one example, for those that read it."""
 
     def __init__(self, learner: Learner, run: PhaseRun, batch: Batch, members: Sequence[int]) -> None:
-        super().__init__(lambda: self.of(batch, [run.candidates[i] for i in members]))
+        # No cycle leads back here: the memory of a device does not wait for Python's garbage collector.
+        super().__init__(partial(shared_of, learner, run, batch, [run.candidates[i] for i in members]))
         self.learner, self.run, self.batch = learner, run, batch
         self.readers: set[int] = set()
-
-    def of(self, batch: Batch, candidates: Sequence[Candidate]) -> Any:
-        with own_draws():  # the hook that reads it goes on with its own
-            return call(self.learner, self.run, batch.key, "shared", batch, candidates)
 
     def value(self) -> Any:
         if self.run.meter.counter is not None:
@@ -171,5 +174,6 @@ class Shared(Lazy):
             self.readers.add(i)
             self.run.meter.note(i)
             x, y, task = (part[:1] for part in self.batch.handed_tensors)
-            self.of(replace(self.batch, x=x, y=y, task=task), [self.run.candidates[i]])
+            one = replace(self.batch, x=x, y=y, task=task)
+            shared_of(self.learner, self.run, one, [self.run.candidates[i]])
             self.run.meter.note_common([i], len(self.batch))

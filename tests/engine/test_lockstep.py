@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from collections import UserDict, UserList
 from pathlib import Path
 from unittest.mock import patch
@@ -276,6 +278,28 @@ class OnFrozenTrunk(Finetune):
     def forward(self, x, task):
         h = self.trunk(x)
         return self.network(h) if isinstance(self.network, nn.Linear) else self.network(x)
+
+
+class RemembersBatches(OnFrozenTrunk):
+    def __init__(self, **base: object) -> None:
+        super().__init__(**base)
+        self.known, self.living = UserList(), UserList()
+
+    def logits(self, c, batch):
+        self.living.append(sum(each() is not None for each in self.known))
+        self.known.append(weakref.ref(batch.shared))
+        return super().logits(c, batch)
+
+
+def test_what_is_shared_is_freed_with_its_mini_batch() -> None:
+    """At once, and not when Python collects garbage: a device has no memory for that."""
+    gc.disable()
+    try:
+        learner = finetune(RemembersBatches)
+        one_task(learner, max_epochs=1)
+        assert learner.living == [0] * 7
+    finally:
+        gc.enable()
 
 
 class ReadsOnce(OnFrozenTrunk):
