@@ -15,6 +15,7 @@ from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.parts.paths import module_paths
 from cl_lightning.report.printed import rows_beside
 from cl_lightning.report.reading import Runs, runs_in
+from cl_lightning.report.references import HEADS, References
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.selection.stream_level import Chosen
@@ -22,7 +23,7 @@ from cl_lightning.selection.stream_level import Chosen
 COLUMNS = {  # results, and their heads in a table
     "validation": "val",
     **{metric.name: metric.head for metric in METRICS if metric.head},
-    "transfer": "T",
+    **HEADS,
     "gain": "δ",
     "reused": "re-used by the last",
     "memory": "Mem MB",
@@ -78,6 +79,7 @@ class Group:
     )  # means and deviations of results whose values were not kept
     commit: str | None = None  # of the program, of an extract
     departs: Mapping[str, Any] | None = None  # of an extract: settings here and in print, where they differ
+    against: str = ""  # what some of its results are against
 
     @property
     def stream(self) -> list[tuple[str, str]]:
@@ -117,14 +119,14 @@ def groups_of(runs: Runs, folders: Sequence[Path]) -> list[Group]:
             "runs, like outputs/NAME."
         )
         raise Refusal("\n".join([nothing, *runs.said]))
-    return [
-        group_of([by_seed[seed] for seed in sorted(by_seed)], runs) for _, by_seed in sorted(found.items())
-    ]
+    references = References(runs.results)
+    in_turn = [found[key] for key in sorted(found)]
+    return [group_of([by_seed[seed] for seed in sorted(by_seed)], runs, references) for by_seed in in_turn]
 
 
-def group_of(same: Sequence[Results], runs: Runs) -> Group:
+def group_of(same: Sequence[Results], runs: Runs, references: References) -> Group:
     """Runs in the order of their seeds."""
-    rows = [values_of(each, runs.choice(each)) for each in same]
+    rows = [values_of(each, runs.choice(each)) | references.values(each) for each in same]
     values: dict[str, list[float]] = {}
     for column in rows[0]:
         known = [value for value in (row[column] for row in rows) if value is not None]
@@ -142,6 +144,7 @@ def group_of(same: Sequence[Results], runs: Runs) -> Group:
         chosen=tuple(each["seed"] for each in same if runs.choice(each)),
         scenario=str(scenario_in(tasks, one["needs"]) or ""),
         command=command_of(same),
+        against=references.said(one),
     )
 
 

@@ -23,6 +23,7 @@ def notes(groups: Sequence[Group]) -> list[str]:
         *chosen(groups),
         *stand_ins(groups),
         *scenarios(groups),
+        *against(groups),
         *unpublished(groups),
         *different_seeds(groups),
         *different_code(groups),
@@ -68,6 +69,12 @@ def scenarios(groups: Sequence[Group]) -> list[str]:
     """What is known of the task at test, and in which rows if it is not the same in all."""
     found = rows_by(groups, lambda group: group.scenario)
     return [f"{scenario}{rows and ': '}{rows}." for scenario, rows in found.items()]
+
+
+def against(groups: Sequence[Group]) -> list[str]:
+    """What results are against that one run alone does not have, and in which rows."""
+    found = rows_by(groups, lambda group: group.against)
+    return [f"{words[:1].upper()}{words[1:]}{rows and ', in '}{rows}." for words, rows in found.items()]
 
 
 def unpublished(groups: Sequence[Group]) -> list[str]:
