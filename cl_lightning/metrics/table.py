@@ -5,12 +5,12 @@ The schema of ``results.json``, reports, the terminal, Weights & Biases and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 
-from cl_lightning.metrics import accuracy_matrix, learning_curve
+from cl_lightning.metrics import accuracy_matrix, learning_curve, seen
 from cl_lightning.selection.rules import Judged, application_best, application_last, prescient, realistic
 
 
@@ -26,8 +26,8 @@ class Metric(NamedTuple):
     formula: str
     source: str
     # What the function takes: the accuracy matrix; or, where probes looked, learning curves, or the trainings
-    # on the second of two tasks.
-    of: Literal["matrix", "curves", "trainings"] = "matrix"
+    # on the second of two tasks; or measures by name, where some were asked for.
+    of: Literal["matrix", "curves", "trainings", "measures"] = "matrix"
 
 
 def judged(rule: Callable[..., Judged | None], **options: Any) -> Callable[[Any], float | None]:
@@ -120,14 +120,24 @@ METRICS = (
         "Pfülb and Gepperth 2019",
         of="trainings",
     ),
+    Metric(
+        "auc_of_seen", seen.auc_of_seen, "AUC", "AUC of seen", "", "higher",
+        "area under the ROC curve of: a task is new where mutual information is more than theta = 1 .. 10 "
+        "times that on the task learned last; with trainer.measures=[mutual_information]",
+        "Farquhar and Gal 2018",
+        of="measures",
+    ),
 )  # fmt: skip
 
 
 def metrics_of(
-    matrix: Sequence[Sequence[float | None]], curves: Sequence[Any] = (), trainings: Sequence[Any] = ()
+    matrix: Sequence[Sequence[float | None]],
+    curves: Sequence[Any] = (),
+    trainings: Sequence[Any] = (),
+    measures: Mapping[str, Any] | None = None,
 ) -> dict[str, float | None]:
-    """All metrics by name, None where an entry that one needs is missing; those of curves and trainings where
-    they are defined.
+    """All metrics by name, None where an entry that one needs is missing; those of curves, trainings and
+    measures where they are defined.
 
     >>> metrics_of([[None, None], [1.0, None], [0.5, 0.75]])["backward_transfer"]
     -0.5
@@ -135,7 +145,7 @@ def metrics_of(
     rows = [[torch.nan if value is None else value for value in row] for row in matrix]
     R = torch.tensor(rows, dtype=torch.float64)
     values = {metric.name: metric.function(R).item() for metric in METRICS if metric.of == "matrix"}
-    taken = {"curves": curves, "trainings": trainings}
+    taken = {"curves": curves, "trainings": trainings, "measures": measures or {}}
     drawn = {metric.name: metric.function(taken[metric.of]) for metric in METRICS if metric.of in taken}
     known = {name: None if value != value else value for name, value in values.items()}  # NaN is not itself
     return known | {name: value for name, value in drawn.items() if value is not None}

@@ -79,11 +79,13 @@ def results_of(store: Store, start: StartRecord) -> Results:
         "accuracy_matrix": main,
         "measures": measures_of(rows, tasks),
         "validation_at_end": None if validation is None else validation_of(validation),
-        "metrics": metrics_of(main, learning_curves(learned), trainings_on_both(learned, start)),
+        "metrics": metrics_of(
+            main, learning_curves(learned), trainings_on_both(learned, start), measures_of(rows, tasks)
+        ),
         "predictors": {
             name: {
                 "accuracy_matrix": m,
-                "metrics": metrics_of(m),
+                "metrics": metrics_of(m, measures=measures_of(rows, tasks, name)),
                 "measures": measures_of(rows, tasks, name),
             }
             for name, m in others.items()
