@@ -104,6 +104,15 @@ class Run:
         return pd.json_normalize(rows)
 
     @property
+    def own(self) -> pd.DataFrame:
+        """A row for each number that the learner and callbacks logged, and where."""
+        import pandas as pd
+
+        curves = [(axis, *each) for axis, of in self.results["own"].items() for each in of.items()]  # type: ignore[attr-defined]
+        rows = [(name, axis, at, value) for axis, name, curve in curves for at, value in curve]
+        return pd.DataFrame(rows, columns=["name", "by", "at", "value"])
+
+    @property
     def config(self) -> DictConfig:
         """The configuration that the run was last started with."""
         return DictConfig(OmegaConf.load(self.folder / "config.yaml"))

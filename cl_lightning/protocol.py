@@ -196,6 +196,30 @@ def once() -> Callable[..., Any] | None:
     return _running[-1].once if _running else None
 
 
+def innermost() -> running | None:
+    """The guard around the code that runs now."""
+    return _running[-1] if _running else None
+
+
+_logs: list[Callable[[str, Any], None]] = []  # of the run in this process
+
+
+@contextmanager
+def logged_by(log: Callable[[str, Any], None]) -> Iterator[None]:
+    """What learners and callbacks log inside goes there."""
+    _logs.append(log)
+    try:
+        yield
+    finally:
+        _logs.remove(log)
+
+
+def log(name: str, value: Any) -> None:
+    """Log a number of one's own; outside of a run there is no place for it."""
+    if _logs:
+        _logs[-1](name, value)
+
+
 def describe_error(name: str, error: Exception, function: Callable[..., Any] | None) -> str:
     """An exception's words, and the line of the learner's that it came from; where none is its own, the line
     where the hook is written."""

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 
 from cl_lightning.config.suggestions import nearest
 from cl_lightning.errors import Refusal
-from cl_lightning.protocol import running
+from cl_lightning.protocol import log, running
 
 if TYPE_CHECKING:
     from cl_lightning.data.task import Task
@@ -43,6 +43,11 @@ class StreamCallback(pl.Callback):
         predict."""
 
     def on_stream_end(self) -> None: ...
+
+    def log(self, name: str, value: Any) -> None:
+        """As a learner's ``log``: a number for all loggers and results.json, from any hook above but
+        ``on_stream_end``, and from Lightning's."""
+        log(name, value)
 
 
 HOOKS = [name for name in dir(StreamCallback) if name.startswith("on_") or name in ("setup", "teardown")]

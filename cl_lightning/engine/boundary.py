@@ -74,6 +74,7 @@ def task_record(
         published_memory=published_memory(learner, index + 1),
         checkpoint=checkpoint,
         notes=plain_notes(learner),
+        own=phases.own.taken(),
         frozen=[name for name, p in learner.named_parameters() if not p.requires_grad],
         **seen,
     )

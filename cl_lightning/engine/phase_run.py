@@ -4,7 +4,7 @@ phase holds."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.metrics.costs import Costs
 from cl_lightning.randomness import Key
 from cl_lightning.selection.rules import goes_back_to_best
-from cl_lightning.store.records import CandidateRecord, Row
+from cl_lightning.store.records import CandidateRecord, OwnPoint, Row
 
 CHECKED_EPOCHS = 3
 CHECKED_EVERY = 499  # mini-batches: a prime number
@@ -68,6 +68,7 @@ class PhaseRun:
     optimizer: Optimizer | None = None
     shapes: list[Shapes] = field(default_factory=list)  # of candidates that may be stacked; empty: none may
     stacks: list[Stack] = field(default_factory=list)
+    own: list[OwnPoint] = field(default_factory=list)  # what was logged besides losses
     warned: set[int] = field(default_factory=set)  # candidates whose NaN logits were warned of
     asking: Any = None  # the first argument of the hook that runs: where it goes by candidates, this
     seeded: tuple[tuple, int] = ((), 0)  # the last key of a hook, and its seed
@@ -162,6 +163,11 @@ class PhaseRun:
             self.optimizer.param_groups.clear()
         self.parameters.clear()
 
+    def leading(self, among: Iterable[int]) -> int:
+        """The best of these candidates by validation data; of equals the first. -1 where there are none."""
+        known = {i: -math.inf if (a := self.standings[i].accuracy) is None else a for i in among}
+        return max(known, key=known.__getitem__, default=-1)
+
     def log(self, learner: Learner, metrics: dict[str, Any]) -> None:
         values = {"task": self.task.index, **metrics}
         call_loggers(learner.loggers, "log_metrics", values, step=self.first_step + self.step)
@@ -171,9 +177,7 @@ class PhaseRun:
         each, for loggers that have a place for names of candidates."""
         if not losses:
             return
-        known = {i: accuracy for i in losses if (accuracy := self.standings[i].accuracy) is not None}
-        leader = max(losses, key=lambda i: known.get(i, -math.inf))
-        self.log(learner, {"train/loss": losses[leader]})
+        self.log(learner, {"train/loss": losses[self.leading(losses)]})
         named = {self.candidates[i].name: loss for i, loss in losses.items()}
         call_loggers(learner.loggers, "log_candidates", named, self.first_step + self.step)
 
@@ -188,6 +192,7 @@ class PhaseRun:
             "probes": self.probes,
             "costs": self.costs.to_dict(),
             "meter": self.meter.rows,
+            "own": [vars(point) for point in self.own],
         }
 
     def restore(self, state: dict) -> None:
@@ -196,3 +201,4 @@ class PhaseRun:
         self.snapshots, self.probes = state["snapshots"], state["probes"]
         self.costs = Costs(**state["costs"])
         self.meter.rows = state["meter"]
+        self.own = [OwnPoint(**point) for point in state["own"]]

@@ -24,6 +24,7 @@ from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.hooks import checked_return, from_its_start, hooks_of, is_learner
 from cl_lightning.engine.once import Once
 from cl_lightning.engine.optimizer import Moments, held_by, weights_key
+from cl_lightning.engine.own import Own
 from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, inside_key
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.proposals import check_phase, settings_of, splits_of
@@ -91,6 +92,8 @@ class Phases:
         # The optimizer's moments of phases' winners, for phases that begin with the weights of these.
         self.moments: Moments = {}
         self.step = 0  # mini-batches of the whole run: what loggers go by
+        self.first_step = 0  # of these, before the phase at hand
+        self.own = Own(self.loggers, lambda: self.step)
 
     def collect_work(self) -> Work:
         """What was done since the last call."""
@@ -162,6 +165,7 @@ class Phases:
     def recall_or_train(self, learner: Learner, phase: Phase, task: Task, place: Place) -> Outcome:
         """The outcome of a phase, read from the store as far as it was trained before. Its winner gets its
         best weights."""
+        self.first_step = self.step
         groups = self.groups(learner, phase, task, place)
         record = merged(phase, task, place, groups)
         self.step += record.mini_batches
@@ -206,9 +210,8 @@ class Phases:
         for step, weights in snapshots.items() if self.probes(place) else ():
             then = copy.deepcopy(c)
             then.network.load_state_dict(weights)
-            found.append(
-                ProbeRecord(task.index, place.phase, step, None, self.look(learner, task, then, step))
-            )
+            row = self.look(learner, task, then, step)
+            found.append(ProbeRecord(task.index, place.phase, step, None, row, self.own.of_probe))
         return found
 
     def look(self, learner: Learner, task: Task, c: Candidate, step: int) -> Row:
@@ -220,7 +223,7 @@ class Phases:
         finally:
             learner.phase_run = run
         then.network.eval()
-        with apart():
+        with apart(), self.own.probing(self.first_step + step, c):
             with seeded(learner.seed, task.index, "probe", step), running(probed, "adopt"):
                 probed.adopt(then, task)
             return self.probe(probed, task, step)
@@ -301,8 +304,9 @@ class Phases:
             **kept_of(self.callbacks),
         }
         counts = run.meter.counts()
+        own = [replace(point, candidate=None) for point in run.own if point.candidate in (None, best)]
         return GroupRecord(
-            place, phase.name, names, numbers, records, best, run.step, run.costs, counts, probes
+            place, phase.name, names, numbers, records, best, run.step, run.costs, counts, probes, own
         ), kept
 
     def fit(
@@ -327,7 +331,7 @@ class Phases:
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), train_block, self.step, carried)
         if self.probes(place) and (s.probe == "all" or len(phase.candidates) == 1):
             run.probe = partial(self.look, learner, task)
-        learner.phase_run = run
+        learner.phase_run = self.own.run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
         if s.stack and s.precision == "32":
             shapes = stackable(learner, phase)
@@ -354,7 +358,7 @@ class Phases:
             learner.trainer = None
         restore_best(run)
         run.release()
-        learner.phase_run = None
+        learner.phase_run = self.own.run = None
         return run
 
     def interrupted(self, start: InsideRecord) -> tuple[int, str] | None:
@@ -424,7 +428,10 @@ def merged(phase: Phase, task: Task, place: Place, groups: Sequence[GroupRecord]
     foreign = sum(int((each.task != task.index).sum()) for each in splits_of(phase, task) if phase.train)
     costs = costs_of(groups)
     costs.published_flops = published_flops(groups, candidates[winner])
-    return PhaseRecord(place, phase.name, candidates, winner, steps, costs, foreign, phase.auxiliary)
+    last = sorted(groups, key=lambda group: winner in group.numbers)  # the winner's own count
+    own = {(point.name, point.at): point for group in last for point in group.own}
+    kept = (costs, foreign, phase.auxiliary, [*own.values()])
+    return PhaseRecord(place, phase.name, candidates, winner, steps, *kept)
 
 
 def costs_of(groups: Sequence[GroupRecord]) -> Costs:

@@ -18,7 +18,7 @@ from cl_lightning.learners.parts.class_rules import check_attribute, check_class
 from cl_lightning.learners.parts.stored import Point
 from cl_lightning.learners.parts.under_lightning import UnderLightning
 from cl_lightning.metrics.costs import numbers_in
-from cl_lightning.protocol import ProtocolError, once
+from cl_lightning.protocol import ProtocolError, log, once
 from cl_lightning.randomness import seeded
 
 if TYPE_CHECKING:
@@ -264,6 +264,11 @@ class Learner(UnderLightning):
         """
         keep = once()
         return work() if keep is None else keep(name, work)
+
+    def log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
+        """A number of your own, for all loggers and results.json: by mini-batches while a phase trains, else
+        by tasks learned. Lightning's options change nothing."""
+        log(name, value)
 
     def masked(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The logits that the loss may see in this stream's head mode."""

@@ -32,6 +32,8 @@ COLUMNS = {  # results, and their heads in a table
     "search_seconds": "search CPU s",
 }
 
+OWN = "own "  # begins the columns of what learners and callbacks log by tasks: the last value
+
 DAGGER = "†"  # beside what was chosen by whole streams, as in Veniat et al. 2021
 
 OF_THE_CHOSEN = ("search_flops", "search_seconds")  # columns of the seeds alone that were chosen
@@ -128,8 +130,8 @@ def group_of(same: Sequence[Results], runs: Runs, references: References) -> Gro
     """Runs in the order of their seeds."""
     rows = [values_of(each, runs.choice(each)) | references.values(each) for each in same]
     values: dict[str, list[float]] = {}
-    for column in rows[0]:
-        known = [value for value in (row[column] for row in rows) if value is not None]
+    for column in dict.fromkeys(column for row in rows for column in row):
+        known = [value for value in (row.get(column) for row in rows) if value is not None]
         if len(known) == len(rows) or (known and column in OF_THE_CHOSEN):
             values[column] = known
     one, tasks = same[0], same[0]["stream"]["tasks"]
@@ -171,6 +173,7 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
     validated = run["validation_at_end"]
     return {
         **dict.fromkeys(COLUMNS),
+        **{f"{OWN}{name}": curve[-1][1] for name, curve in run.get("own", {}).get("learned", {}).items()},
         **run["metrics"],
         "validation": validated["mean"] if validated else None,
         "transfer": reference["transfer"] if reference else None,
@@ -385,14 +388,15 @@ def keys_of(groups: Sequence[Group]) -> int:
 def table(groups: Sequence[Group], beside_print: bool = True) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: experiment, learner, what was varied, and each measure with the published value behind
     it."""
-    varied = differing(groups)
-    measures = [c for c in COLUMNS if any(group.mean_and_deviation(c) for group in groups)]
+    varied, own = differing(groups), sorted({c for g in groups for c in g.values if c.startswith(OWN)})
+    measures = [c for c in (*COLUMNS, *own) if any(group.mean_and_deviation(c) for group in groups)]
     printed = [published(group) if beside_print else {} for group in groups]
     beside = [column for column in measures if any(column in row for row in printed)]
     many = len({group.experiment for group in groups}) > 1
     heads = ["experiment"] * many + ["learner", *heads_of(varied)]
     for column in measures:
-        heads += [COLUMNS[column], *[f"paper's {COLUMNS[column]}"] * (column in beside)]
+        head = COLUMNS.get(column, column)
+        heads += [head, *[f"paper's {head}"] * (column in beside)]
     rows = []
     for group, of_paper in zip(groups, printed):
         row = [group.experiment] * many + [

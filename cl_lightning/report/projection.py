@@ -13,14 +13,14 @@ from typing import Any
 from cl_lightning.errors import Refusal
 from cl_lightning.metrics.table import METRICS, metrics_of
 from cl_lightning.report.parts.accuracy import heat
-from cl_lightning.report.results import Results, costs, reference_of, results_of
+from cl_lightning.report.results import Results, costs, own_of, reference_of, results_of
 from cl_lightning.store.folder import open_store, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, Row, RowRecord, TaskRecord
 
 Point = dict[str, Any]  # values by key, with the place on the axis under the axis' name
 
 AXES = {  # which keys go by which axis
-    "learned": ("test/*", "cl/*", "cost/*", "chosen/*", "matrix/*", "card/*", "figures/*"),
+    "learned": ("own/*", "test/*", "cl/*", "cost/*", "chosen/*", "matrix/*", "card/*", "figures/*"),
     "batches": ("train/*", "val/*"),
 }
 OF_TRAINING = ("train/", "val/")  # the beginnings of the names of curves
@@ -56,7 +56,14 @@ class Projection:
             if row.learned and task is None:  # damaged: it is learned again
                 return
             self.rows.append(row)
-            point: Point = {**tests_of(row)}
+            own = own_of([task, row] if task else [row])["learned"]
+            places = {at for curve in own.values() for at, _ in curve} | {row.learned}
+            logged = {
+                at: {f"own/{name}": dict(curve).get(at) for name, curve in own.items()} for at in places
+            }
+            for at in sorted(places - {row.learned}):
+                yield {"learned": at, **known(logged[at])}
+            point: Point = {**tests_of(row), **known(logged[row.learned])}
             if task is not None:
                 matrix = [row.first for row in self.rows]
                 point |= {**metrics_at(matrix), **costs_at(task, row), **chosen_at(task)}

@@ -16,6 +16,7 @@ from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.schema import (
     Finding,
     Needs,
+    Own,
     Probe,
     Reference,
     Results,
@@ -93,6 +94,7 @@ def results_of(store: Store, start: StartRecord) -> Results:
         "probes": [probe(each) for task in learned for each in task.probes],
         "selected": [selected(phase) for phase in phases],
         "notes": [task.notes for task in learned],
+        "own": own_of([*learned, *rows]),
         "costs": [costs(task, row) for task, row in zip(learned, rows[1:])],
         "environment": start.environment,
         "crc": "",
@@ -115,6 +117,22 @@ def measures_of(rows: Sequence[RowRecord], tasks: int, predictor: str | None = N
         measure: [*(row.measures.get(measure, {}).get(names[row.learned], unknown) for row in rows), *missing]
         for measure in dict.fromkeys(measure for row in rows for measure in row.measures)
     }
+
+
+def own_of(records: Sequence[TaskRecord | RowRecord]) -> Own:
+    """What was logged, by axis and name; where it was logged again for the same place, the last."""
+    curves: dict[str, dict[str, dict[int, float | None]]] = {"learned": {}, "batches": {}}
+    for record in records:
+        chosen = {None, *(phase.chosen.name for phase in record.phases)}
+        probes = [probe for probe in getattr(record, "probes", ()) if probe.candidate in chosen]
+        parts = (record, *record.phases, *probes)
+        for point in (point for part in parts for point in part.own):
+            curves[point.axis].setdefault(point.name, {})[point.at] = point.value
+    told = {
+        axis: {name: [[at, of_one[at]] for at in sorted(of_one)] for name, of_one in sorted(by_name.items())}
+        for axis, by_name in curves.items()
+    }
+    return cast(Own, told)
 
 
 def loaded(records: Iterable[Any]) -> list[Any]:

@@ -81,6 +81,17 @@ class StreamOfRun(TypedDict):
     tasks: Annotated[list[StreamTask], Field(min_length=1)]
 
 
+Curve = list[tuple[Number, float | None]]  # where, and a value: None where it was no finite number
+
+
+@strict
+class Own(TypedDict):
+    learned: dict[str, Curve]
+    """By name, after so many tasks."""
+    batches: dict[str, Curve]
+    """By name, after so many mini-batches of the run."""
+
+
 @strict
 class Validation(TypedDict):
     accuracies: Accuracies
@@ -232,6 +243,8 @@ class Results(TypedDict):
     notes: list[dict[str, Any]]
     """By task: what the learner says that it did. Those with `kind: module_paths` have the fields of
     ModulePaths in cl_lightning/learners/parts/notes.py."""
+    own: Own
+    """What the learner and callbacks logged; of candidates in training that of the winner."""
     costs: list[TaskCosts]
     """By task."""
     environment: dict[str, str]

@@ -38,6 +38,7 @@ def learn_stream(run: Making) -> None:
 
 def learn(run: Making, index: int) -> None:
     """Learn one task, and record it. Only here can its training data be read."""
+    run.phases.own.learned = index + 1
     with run.data.open(index, past=run.learner.needs.past_data, to=run.learner) as task:
         run.notify("on_task_start", run.learner, task)
         before = None if index else weights_key(run.learner.parameters())
@@ -54,6 +55,7 @@ def measure(run: Making, learned: int) -> None:
     if run.store.load(row_key(learned), RowRecord) is not None:
         return
     termination.exit_if_requested()
+    run.phases.own.learned = learned
     began, last = perf_counter(), run.stream.task_without_data(max(learned - 1, 0))
     test = run.evaluator.measure(run.phases.predictors(run.learner, learned, last), learned)
     work, seconds, masks = run.phases.collect_work(), perf_counter() - began, run.evaluator.masks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from cl_lightning.learners.base import Learner
 from cl_lightning.loggers.base import opened_loggers
 from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.parallel.rounds import Rounds
-from cl_lightning.protocol import Grants
+from cl_lightning.protocol import Grants, logged_by
 from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import write_results
@@ -102,6 +102,7 @@ class Making:
         metrics = {"learned": row.learned, **tests_of(row)}
         call_loggers(self.loggers, "log_metrics", metrics, step=step)
         self.notify("on_evaluated", self.learner, row.learned, row.first)
+        row = replace(row, own=self.phases.own.taken())
         kept = kept_of(self.callbacks) | ({"predictions": predictions} if predictions else {})
         self.store.save(key, row, self.store.save_tensors(key, kept) if kept else None)
         if self.progress is not None:
@@ -182,4 +183,5 @@ def prepared(
             loggers, progress,
         )  # fmt: skip
         phases.probe = run.probe
-        yield run
+        with logged_by(phases.own.log):
+            yield run

@@ -55,6 +55,17 @@ class Place:
 
 
 @dataclass(frozen=True)
+class OwnPoint:
+    """A number that a learner or callback logged."""
+
+    name: str
+    axis: Literal["learned", "batches"]
+    at: int  # tasks learned, or mini-batches of the whole run
+    value: float | None  # None: infinite or no number
+    candidate: int | None = None  # of a phase in training: its number among those trained side by side
+
+
+@dataclass(frozen=True)
 class CandidateRecord:
     """The result of training a candidate."""
 
@@ -84,6 +95,7 @@ class ProbeRecord:
     step: int
     candidate: str | None
     accuracies: Row
+    own: list[OwnPoint] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,7 @@ class GroupRecord:
     costs: Costs
     counts: list[dict[str, list[int]]]  # operations by candidate and kind of work, see engine/costs.py
     probes: list[ProbeRecord]  # of all of them, where all are probed
+    own: list[OwnPoint] = field(default_factory=list)  # of the best, or of no candidate
 
 
 @dataclass(frozen=True)
@@ -139,6 +152,7 @@ class PhaseRecord:
     costs: Costs
     foreign: int = 0  # examples in its training split that are not the task's
     auxiliary: bool = False  # not what the task was learned by
+    own: list[OwnPoint] = field(default_factory=list)  # of the winner, or of no candidate
 
     @property
     def chosen(self) -> CandidateRecord:
@@ -176,6 +190,7 @@ class TaskRecord:
     notes: dict[str, Any] = field(default_factory=dict)  # what the learner says that it did
     memory_at_test: int | None = None  # bytes of what a prediction reads; None: it cannot predict the task
     frozen: list[str] | None = None  # its parameters that get no gradient; None: an older record
+    own: list[OwnPoint] = field(default_factory=list)  # between its phases
 
 
 @dataclass(frozen=True)
@@ -189,6 +204,7 @@ class RowRecord:
     costs: Costs
     seconds: float
     measures: dict[str, dict[str, Row]] = field(default_factory=dict)  # by name, then by predictor
+    own: list[OwnPoint] = field(default_factory=list)
 
     @property
     def first(self) -> Row:

@@ -242,6 +242,7 @@ def test_the_loss_of_training_is_that_of_the_candidate_that_leads_among_those_th
     run_ = Mock(standings=[Mock(accuracy=a) for a in (0.2, 0.9, 0.5, None, 0.5)], first_step=0, step=0)
     run_.candidates = [Mock() for _ in run_.standings]
     run_.log = lambda learner, metrics: PhaseRun.log(run_, learner, metrics)
+    run_.leading = lambda among: PhaseRun.leading(run_, among)
     for losses in ({0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.0, 2: 3.0, 4: 4.0}, {3: 5.0, 0: 1.0}, {3: 5.0}, {}):
         PhaseRun.log_losses(run_, Mock(loggers=[logger]), losses)
     assert [metrics["train/loss"] for metrics in logged] == [2.0, 3.0, 1.0, 5.0]
