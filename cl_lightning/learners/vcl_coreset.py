@@ -25,9 +25,11 @@ class VCLCoreset(VCL):
     away: what goes on to the next task never saw a coreset.
 
     One copy is trained on all coresets, in mini-batches of ``size``; with an output layer a task, one for
-    each task's test on that task's coreset alone. With ``prior=standard`` it is the coreset-only baseline of
-    Farquhar and Gal 2018, all the same but for the priors, of the copies too. Their paper counts this as
-    training again on old tasks.
+    each task's test on that task's coreset alone. The divergence is divided by the last task's number of
+    examples there, too, as in the authors' program: by the coreset's it would hold the copy fast.
+
+    With ``prior=standard`` it is the coreset-only baseline of Farquhar and Gal 2018, all the same but for the
+    priors, of the copies too. Their paper counts this as training again on old tasks.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class VCLCoreset(VCL):
             rows = torch.randperm(n, generator=rng(self.seed, task.index, "coreset"))[: self.size]
         for name, part in named(taken(task.train, rows)).items():
             self.memory[name] = torch.cat([self.memory[name], part]) if name in self.memory else part
-        self.memory["rows"] = rows  # of the open task
+        self.memory["rows"], self.memory["examples"] = rows, n - self.size  # of the open task
 
     def examples(self, task: Task) -> Split:
         """All but the coreset."""
@@ -71,7 +73,7 @@ class VCLCoreset(VCL):
                 [Candidate(copy.deepcopy(self.network))],
                 f"coreset {len(tested.tuned)}",
                 train=coreset,
-                loss=self.objective(seen - 1, seen, len(coreset)),
+                loss=self.objective(seen - 1, seen, self.memory["examples"]),
                 epochs=self.coreset_epochs,
                 settings={"batch_size": self.size},
             )

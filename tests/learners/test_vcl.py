@@ -319,9 +319,12 @@ def test_the_coreset_copy_begins_with_the_posterior_as_its_prior() -> None:
         losses = []
         for loss in (phase.loss, learner.loss):
             with seeded("the same noise"):
-                losses.append(float(loss(c, batch)))
+                losses.append(loss(c, batch).item())
         assert len(batch) == 16
         assert phase.settings == {"batch_size": 8}
+        if not none:
+            kl = learner.divergence(c.network, 1, 2).item()
+            assert losses[0] - losses[1] == pytest.approx(kl / (60 - 8), rel=1e-3)
         assert (losses[0] == losses[1]) == none
 
 
