@@ -270,7 +270,7 @@ def checkpoint(effort: Effort) -> Iterator[Row]:
 
     split, sizes = examples(10 * (effort.repeats + 1)), (effort.of(5000), effort.of(4200))
     build = partial(MLP, (1, 28, 28), sizes=sizes)
-    learner = Finetune(build, HEAD)
+    learner = Finetune(build=build, head=HEAD)
     learner.network = nn.Module()  # one copy: the candidate's
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
     candidates = [Candidate(build(head=HEAD))]

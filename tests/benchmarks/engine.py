@@ -54,7 +54,7 @@ def lock_step(
 ) -> None:
     """Train so many finetune candidates on one task, through Lightning."""
     training = toys.one_epoch(**settings)
-    learner = Finetune(build, HEAD, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
+    learner = Finetune(build=build, head=HEAD, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
     engine = Phases(StreamDataModule(NO_STREAM), Store(folder, "benchmark"), training)
     found = learner.candidates(task)
