@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -334,8 +335,8 @@ def every_hook_runs_on_meta(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
     with torch.no_grad():
         for batch in s.task(1).val.batches(10):
             batch = batch.to(torch.device("meta"))
-            shared, batch.learning = learner.shared(batch, phase.candidates), 1
-            batch.lazy = Lazy(lambda shared=shared: shared)
+            batch.learning = 1
+            batch.lazy = Lazy(partial(learner.shared, replace(batch), phase.candidates))
             assert learner.logits(phase.candidates[0], batch).device.type == "meta"
         told = 0 if learner.needs.task_id_at_test else None
         assert learner(torch.zeros(5, *toys.SHAPE, device="meta"), told).device.type == "meta"
