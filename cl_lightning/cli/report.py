@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cl_lightning.cli.dashboard import report_wandb
+from cl_lightning.cli.diff import report_diff
 from cl_lightning.cli.jobs import name_of
 from cl_lightning.cli.papers import report_compared, report_page, report_paper
 from cl_lightning.cli.parser import Parser
@@ -34,8 +35,8 @@ from cl_lightning.store.status import status_of
 DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. Instead, "
     "'paper=gem [folders]' prints a paper's tables with ours beside, 'compared [folders]' compares learners "
-    "seed by seed, 'page' writes a page of results, 'status [folders]' tells how all runs fare, and 'wandb "
-    "folders' sends runs to Weights & Biases."
+    "seed by seed, 'diff A B' tells what differs, 'page' writes a page of results, 'status [folders]' tells "
+    "how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
 )
 
 
@@ -86,7 +87,13 @@ def report_status(arguments: Sequence[str]) -> int:
     return print_status(parser.parse_args(arguments).folders)
 
 
-COMMANDS = {"status": report_status, "wandb": report_wandb, "page": report_page, "compared": report_compared}
+COMMANDS = {
+    "status": report_status,
+    "wandb": report_wandb,
+    "page": report_page,
+    "compared": report_compared,
+    "diff": report_diff,
+}
 
 
 def print_groups(
