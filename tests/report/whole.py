@@ -33,6 +33,7 @@ def whole_results(**parts: Any) -> Results:
         "validation_at_end": None,
         "metrics": metrics_of([[None], [0.5]]),
         "measures": {},
+        "own": {"learned": {}, "batches": {}},
         "predictors": {},
         "probes": [],
         "selected": [],
