@@ -166,7 +166,7 @@ class ChainAPoint(Finetune):
 SKETCHES = {
     "SearchesInTurn": ("selection.grid.weight_decay=[0.0]", "trainer.patience=null"),
     "DreamsByClass": ("selection=none", "trainer.optimizer=sgd", "trainer.lr=0.1", "trainer.patience=null"),
-    "ChainAPoint": ("trainer.optimizer_state=carry",),
+    "ChainAPoint": ("trainer.optimizer_state=carry", "trainer.schedule={after:0.5,by:3,until:1e-4}"),
 }
 
 
