@@ -46,6 +46,7 @@ STUDIES = {  # sweeps of experiments
     "gem_memory": "gem_rotations",
     "gem_table1": "gem_permutations",
     "robust_timed": "robust_split_mnist",
+    "ctrl_long_figure": "ctrl_long",
     "ctrl_ablation_prior": "ctrl_minus",
     "ctrl_ablation_k": "ctrl_minus",
     "ctrl_ablation_modules": "ctrl_out",
@@ -112,7 +113,7 @@ FEW_LISTED = (
 
 def smaller(name: str) -> list[str]:
     """What makes an experiment end in seconds."""
-    if not name.startswith("ctrl"):
+    if not name.startswith("ctrl") or name == "ctrl_permuted":
         return SMALLER
     few = (
         ["stream.tasks=2", "stream.large=[25,15]", "stream.names=[mnist,fashion_mnist]"]

@@ -240,14 +240,37 @@ OF_CTRL: dict[str, Settings] = {
 STRENGTHS = {"learner.strength": [1, 5, 10, 50, 100, 500, 1000, 5000, 10000]}  # by whole streams
 STUDIES_OF_CTRL = {
     "ctrl_ablation_k": "ctrl_minus", "ctrl_ablation_prior": "ctrl_minus",
-    "ctrl_ablation_modules": "ctrl_out", "ctrl_long_small": "ctrl_long",
+    "ctrl_ablation_modules": "ctrl_out", "ctrl_long_small": "ctrl_long", "ctrl_long_figure": "ctrl_long",
 }  # fmt: skip
 
 
+HEADS_OF_FIGURE = {"online_ewc": "per_task"}
+TEN_PERMUTATIONS: Settings = {  # ten permutations of all pixels, learned by an MLP
+    **EVERYWHERE, **AS_THEY_ARE,
+    "stream._target_": "cl_lightning.data.streams.permuted", "stream.source": "mnist", "stream.tasks": 10,
+    "stream.n_train": 50000, "stream.n_val": 5000, "stream.n_test": None, "stream.head": "domain",
+    "stream.first_identity": False, "stream.permutations": None, "stream.order": None,
+    "stream.balanced": False, "stream.show.normalise": True,
+    **{key: value for key, value in CTRL.items() if key.startswith("trainer.")},
+    **{key: value for key, value in REDUCED.items() if not key.startswith("backbone.")},
+    "backbone._target_": "cl_lightning.backbones.MLP", "backbone.sizes": [1000, 1000],
+    "backbone.dropout": 0.0, "backbone.input_dropout": 0.0, "backbone.init": "torch", "reference": False,
+}  # fmt: skip
+OF_PERMUTED: dict[str, Settings] = {
+    "ewc": {"learner.fisher": "empirical", "learner.examples": 1000, "learner.drawn": True},
+    "er": {"learner.policy": "ring", "learner.size": 25},  # a class of each task: 15.0 MB
+    "rcl": {"learner.trials": 10},  # for a CPU
+}
+
+
 def of_ctrl(experiment: str, learner: str, trained: Settings = REDUCED) -> Settings:
+    if experiment == "ctrl_permuted":
+        return {**TEN_PERMUTATIONS, **of_learner(learner), **OF_PERMUTED.get(learner, {})}
     base = STUDIES_OF_CTRL.get(experiment, experiment)
     stream = LONG if base == "ctrl_long" else {**LISTED, "stream.tasks": CTRL_TASKS[base]}
     changed: Settings = {"stream.tasks": 20} if experiment == "ctrl_long_small" else {}
+    if experiment == "ctrl_long_figure":
+        changed = {"backbone.width": 8, "backbone.heads": HEADS_OF_FIGURE.get(learner, "shared")}
     if base == "ctrl_in":
         changed["stream.show.normalise"] = False  # in the authors' code
     own = {**of_learner(learner), **OF_CTRL.get(learner, {})}
@@ -448,6 +471,7 @@ STUDIED = {
     "gem_table1": {"learner": "finetune,independent_gem,multimodal,ewc,gem"},
     "robust_timed": {"trainer.max_epochs": "5,20,60", "tuned.generator_epochs": "10,50"},
     "ctrl_ablation_k": {"learner.k": "1,all"},
+    "ctrl_long_figure": {"learner": "mntdp_d,mntdp_s,independent,new_head,finetune,online_ewc"},
     "ctrl_ablation_prior": {"learner.prior": "nearest,random"},
     "ctrl_ablation_modules": {"backbone.modules": "3,7,10"},
 }  # fmt: skip
