@@ -80,4 +80,7 @@ class LwF(Learner):
             return logits, [layer(h) for layer in list(head.layers)[: batch.learning]]
         if owned and not self.head.masks_test:
             owned = (tuple(sorted({output for own in owned for output in own})),)
-        return logits, [logits.index_select(1, numbers_on(h.device, own)) for own in owned]
+        every = tuple(range(self.head.num_outputs))
+        return logits, [
+            logits if own == every else logits.index_select(1, numbers_on(h.device, own)) for own in owned
+        ]

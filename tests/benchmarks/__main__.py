@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, patch
 
 import torch
@@ -30,7 +31,7 @@ from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Task
 from cl_lightning.engine.phases import InsideCheckpoints, Phases
 from cl_lightning.evaluation.evaluator import Evaluator
-from cl_lightning.learners import Candidate, Finetune, Phase
+from cl_lightning.learners import EWC, HAT, SI, Candidate, Finetune, LwF, Phase
 from cl_lightning.protocol import Grants
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
@@ -181,6 +182,11 @@ def search(effort: Effort) -> Iterator[Row]:
     work = "MNTDP's search over 100 past tasks, of the training on"
     yield Row(f"{work} 5000 images", 100 * looking / ((longer - less) / steps * 2500), 5, "%")
     yield Row(f"{work} 25 images", 100 * at_few / all_of_it, 5, "%")
+
+
+def whole_stream(effort: Effort) -> Iterator[Row]:
+    ours, loop = interleaved(*modular.stream_sides(effort.part), repeats=effort.repeats)
+    yield Row("MNTDP over S-out's six tasks, against the same loop in lock-step", ours / loop, 1.1)
 
 
 def decoding(effort: Effort) -> Iterator[Row]:
@@ -344,7 +350,7 @@ def of_a_learner(
     sides: Callable[..., tuple[Callable, Callable]],
     images: int,
     effort: Effort,
-    **options: str,
+    **options: Any,
 ) -> Iterator[Row]:
     ours, theirs = interleaved(*sides(effort.of(images), **options), repeats=effort.repeats)
     yield Row(work, ours / theirs, at_most, bf16=options.get("memory_precision") == "bf16")
@@ -352,6 +358,23 @@ def of_a_learner(
 
 def projection(effort: Effort) -> Iterator[Row]:
     yield Row("gem's projection, of its step", 100 * learners.projection_share(effort.of(200)), 8, "%")
+
+
+def against_finetune(effort: Effort) -> Iterator[Iterator[Row]]:
+    """The step of learners in their sixth task, in mini-batches of 64 with Adam."""
+    fewer = replace(effort, repeats=min(effort.repeats, 5))
+    for name, cls, at_most, options in (
+        ("ewc", EWC, 1.2, {}),
+        ("si", SI, 1.3, {}),
+        ("lwf", LwF, 1.5, {"stack": False}),
+        ("hat", HAT, 2.5, {"stack": False}),
+    ):
+        beside = "finetune, not stacked" if options else "finetune"
+        work = f"{name} after 5 tasks, batch 64, adam, against {beside}"
+        yield of_a_learner(work, at_most, learners.in_default_batches, 8000, effort, cls=cls, **options)
+    work = "ewc after 5 tasks on a ResNet of width 16, batch 64, adam, against finetune"
+    sides = partial(learners.in_default_batches, build=learners.RESNET)
+    yield of_a_learner(work, 1.15, sides, 64 * 6, fewer, cls=EWC)
 
 
 def all_rows(effort: Effort) -> list[Iterator[Row]]:
@@ -374,6 +397,7 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
         paths("the same with a grid of 6 points: 43 candidates", 0.55, three, points=6),
         paths("MNTDP's 8 paths, width 64, batch 64", 0.62, three, width=64, steps=2),
         search(three),
+        whole_stream(three),
         decoding(effort),
         opening(effort),
         of_a_learner(
@@ -394,6 +418,14 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
         projection(effort),
         of_a_learner("ewc after 19 tasks, against finetune", 1.2, learners.ewc_sides, 6000, effort),
         of_a_learner("er after 19 tasks, against finetune", 2.1, learners.er_sides, 6000, effort),
+        *against_finetune(effort),
+        of_a_learner(
+            "pnn's sixth column, batch 64, adam, against a loop with the same columns and copies",
+            1.1,
+            learners.columns_sides,
+            4000,
+            effort,
+        ),
         of_a_learner(
             "fisher of 500 examples, against one after another", 0.1, learners.fisher_sides, 500, effort
         ),

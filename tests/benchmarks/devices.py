@@ -1,10 +1,10 @@
-"""One task with 43 candidate paths, trained in one process, on several devices and by several jobs:
-``python -m tests.benchmarks.devices``.
+"""One task with 43 candidate paths, trained in one process, on several devices and by several jobs; and by
+Independent, which has a path alone: ``python -m tests.benchmarks devices``.
 
 The commands are whole ones: they import, compose, go on from the first task, train the second, test and
 write. All begin with the same learned task, and train ten epochs of the next. Patience is off, so that
-all candidates train equally long; ``--patience 50`` sets it. ``--count 8 --accelerator cuda`` shows what a
-machine with 8 GPUs gets.
+all candidates train equally long; ``--patience 50`` sets it. ``--points 1`` leaves 8 paths, and Independent
+one network. ``--count 8 --accelerator cuda`` shows what a machine with 8 GPUs gets.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class Measured(NamedTuple):
     results: dict[str, Any]
 
 
-def task(steps: int, width: int, patience: float | None, accelerator: str) -> list[str]:
-    """Options of a stream of two tasks; a grid of 6 points on a ResNet of 7 modules."""
+def task(steps: int, width: int, patience: float | None, accelerator: str, points: int) -> list[str]:
+    """Options of a stream of two tasks; a grid of 6 points, or 1, on a ResNet of 7 modules."""
     return [
-        "learner=mntdp_d", "stream=split", "stream.tasks=2", "stream.head=domain", "stream.n_train=2000",
-        "stream.n_val=500", "stream.n_test=200", "backbone=resnet_small", f"backbone.width={width}",
+        f"selection={'none' if points == 1 else 'task_level'}", "stream=split", "stream.tasks=2",
+        "stream.head=domain", "stream.n_train=2000", "stream.n_val=500", "stream.n_test=200",
+        "backbone=resnet_small", f"backbone.width={width}",
         "backbone.channels_last=true", f"trainer.max_steps={steps}",
         f"trainer.patience={'null' if patience is None else patience}", "trainer.score_at=[]",
         "trainer.evaluate=final", f"trainer.accelerator={accelerator}", "figures=false", "logger=none",
@@ -74,15 +75,24 @@ def command(*arguments: str) -> tuple[float, float, str]:
 
 
 def measure(
-    folder: Path, count: int, steps: int, width: int, patience: float | None, accelerator: str
+    folder: Path, count: int, steps: int, width: int, patience: float | None, accelerator: str, points: int
 ) -> list[Measured]:
-    """Every way in turn, all from the same first task."""
-    options, found = task(steps, width, patience, accelerator), []
-    command(*options, f"outputs={folder / 'first'}", "checkpoints=all")
-    (first,) = (folder / "first").rglob("run.json")
-    for number, (way, more) in enumerate(ways(count, accelerator).items()):
+    """Every way in turn, all from the same first task; and Independent from its own."""
+    options, first, found = task(steps, width, patience, accelerator, points), {}, []
+    for learner in ("mntdp_d", "independent"):
+        command(*options, f"learner={learner}", f"outputs={folder / learner}", "checkpoints=all")
+        (first[learner],) = (folder / learner).rglob("run.json")
+    all_ways = [("mntdp_d", *each) for each in ways(count, accelerator, 7 * points + 1).items()]
+    all_ways.append(("independent", "Independent, in process", []))
+    for number, (learner, way, more) in enumerate(all_ways):
         outputs = folder / str(number)
-        branch = [f"run={first.parent}", "from_task=1", f"outputs={outputs}", f"hydra.sweep.dir={outputs}"]
+        more = [*more, f"learner={learner}"]
+        branch = [
+            f"run={first[learner].parent}",
+            "from_task=1",
+            f"outputs={outputs}",
+            f"hydra.sweep.dir={outputs}",
+        ]
         wall, cpu, err = command(*more, *options, *branch)
         (path,) = outputs.rglob("results.json")
         results = json.loads(path.read_text())
@@ -99,7 +109,7 @@ def show(found: Sequence[Measured], count: int) -> None:
     print("| way | wall s | of one process | processor s | training and scoring s | the rest, a process |")
     print("| --- | --- | --- | --- | --- | --- |")
     for way, _, wall, cpu, trained, _ in found:
-        processes = 1 if way == base.way else count
+        processes = 1 if "in process" in way else count
         most = next((most for name, most in LARGEST.items() if name in way), None) if count == 2 else None
         ratio = f"{wall / base.wall:.2f}" + (f" (at most {most})" if most else "")
         print(
@@ -130,11 +140,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--patience", type=float)
     parser.add_argument("--accelerator", default="cpu")
+    parser.add_argument("--points", type=int, choices=(1, 6), default=6, help="of the grid")
     given = parser.parse_args(arguments)
     given.count = given.count or (torch.cuda.device_count() if given.accelerator == "cuda" else 2)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(
-            Path(folder), given.count, given.steps, given.width, given.patience, given.accelerator
+            Path(folder),
+            given.count,
+            given.steps,
+            given.width,
+            given.patience,
+            given.accelerator,
+            given.points,
         )
     show(found, given.count)
     print(f"Candidates: {found[0].results['selected'][1]['candidates']}")

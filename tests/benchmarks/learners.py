@@ -11,11 +11,13 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.nn.functional as F
 
+from cl_lightning.backbones import ResNet
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.task import Split, Task
+from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.learners import ER, EWC, GEM, Candidate, Finetune, Learner, Phase
+from cl_lightning.learners import ER, EWC, GEM, PNN, Candidate, Finetune, Learner, Phase
 from cl_lightning.learners.parts.fisher import fisher
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
@@ -77,6 +79,75 @@ def ewc_sides(n: int) -> tuple[Callable[[], None], Callable[[], None]]:
 
 def er_sides(n: int) -> tuple[Callable[[], None], Callable[[], None]]:
     return against_finetune(n, ER)
+
+
+OLD = 5  # tasks that were learned before
+PERCEPTRON, RESNET = (
+    partial(MLP, (1, 28, 28), sizes=(100, 100)),
+    partial(ResNet, (3, 32, 32), width=16),
+)
+
+
+def task_of(index: int, split: Split) -> Task:
+    head = Head("domain", 10, HEAD.owned * (OLD + 1))
+    return Task(index, OLD + 1, "benchmark", tuple("0123456789"), head, split)
+
+
+def after_five(cls: type[Learner], build: Callable, **options: Any) -> Learner:
+    """After five tasks, of which it kept what it keeps without being trained."""
+    shape = build.args[0]
+    learner = cls(build=build, head=task_of(0, examples(1)).head, **options)
+    for index in range(OLD):
+        task = task_of(index, examples(100, seed=index + 1, shape=shape))
+        learner.on_task_start(task)
+        learner.adopt(learner.candidates(task)[0], task)
+        learner.on_task_end(task)
+    return learner
+
+
+def sixth(learner: Learner, split: Split, stack: bool = True) -> None:
+    """Train on another task with the trainer's defaults."""
+    task, settings = task_of(OLD, split), toys.one_epoch(stack=stack)
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Phases(StreamDataModule(NO_STREAM), Store(Path(folder), "benchmark"), settings)
+        engine.fit(learner, Phase(learner.candidates(task)), [0], task, Place("task", OLD))
+
+
+def in_default_batches(
+    n: int, cls: type[Learner], build: Callable = PERCEPTRON, stack: bool = True, **options: Any
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    split = examples(n, shape=build.args[0])
+    ours, plain = after_five(cls, build, **options), after_five(Finetune, build)
+    return partial(sixth, ours, split), partial(sixth, plain, split, stack)
+
+
+def columns_sides(n: int) -> tuple[Callable[[], None], Callable[[], None]]:
+    """A sixth column beside five old ones, and a loop with the same 21 columns and copies."""
+    split, learner = examples(n), after_five(PNN, PERCEPTRON)
+    columns = [[PERCEPTRON(head=HEAD).path_modules() for _ in range(k + 1)] for k in range(OLD + 1)]
+    parts = [[list(modules.values()) for modules in of_one] for of_one in columns]
+
+    def given(k: int, x: torch.Tensor, older: list) -> list[torch.Tensor]:
+        own, *laterals = parts[k]
+        out = [own[0](x)]
+        for depth in range(1, len(own)):
+            read = [copies[depth](below[depth - 1]) for copies, below in zip(laterals, older)]
+            out.append(sum(read, own[depth](out[-1])))
+        return out
+
+    def loop() -> None:
+        trained = [p for modules in columns[-1] for module in modules.values() for p in module.parameters()]
+        opt = torch.optim.Adam(trained, lr=1e-3, fused=True)
+        for rows in torch.randperm(n).split(64):
+            x, older = split.x[rows], []
+            with torch.no_grad():
+                for k in range(OLD):
+                    older.append(given(k, x, older))
+            opt.zero_grad()
+            F.cross_entropy(given(OLD, x, older)[-1], split.y[rows]).backward()
+            opt.step()
+
+    return partial(sixth, learner, split), loop
 
 
 def fisher_sides(n: int) -> tuple[Callable[[], object], Callable[[], object]]:

@@ -3,8 +3,10 @@ full forward pass."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import torch.nn.functional as F
 
 from cl_lightning.backbones import ResNet
 from cl_lightning.data.module import StreamDataModule
-from cl_lightning.data.task import Split, Task
+from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine.phases import Phases
 from cl_lightning.learners import MNTDP, Phase
 from cl_lightning.store.files import Store
@@ -99,3 +101,107 @@ def bare_path(width: int, reused: int) -> tuple[nn.Module, list[nn.Parameter]]:
         module.requires_grad_(False).eval()
     path = nn.Sequential(*path_modules)
     return path, [p for p in path.parameters() if p.requires_grad]
+
+
+# ---- a whole stream ----------------------------------------------------------------------------------------
+
+
+def s_out(part: float) -> list[Task]:
+    """Six tasks as large as those of S-out, or a part of them; of noise."""
+    sizes = [round(part * n) for n in (4000, 400, 400, 400, 400, 400)]
+    head = Head("domain", 10, HEAD.owned * 6)
+    return [
+        Task(i, 6, "benchmark", tuple("0123456789"), head, *noise(i, n, n // 2)) for i, n in enumerate(sizes)
+    ]
+
+
+def noise(seed: int, *counts: int) -> tuple[Split, ...]:
+    return tuple(examples(n, 10 * seed + k, SHAPE) for k, n in enumerate(counts))
+
+
+def stream_sides(part: float, epochs: int = 2) -> tuple[Callable[[], None], Callable[[], None]]:
+    tasks = s_out(part)
+
+    def ours() -> None:
+        learner = MNTDP(build=network(16), head=tasks[0].head)
+        scoring = {"patience": math.inf, "score_at": (0,), "eval_batch_size": 125}
+        settings = toys.one_epoch(max_epochs=epochs, **scoring)
+        with tempfile.TemporaryDirectory() as folder:
+            engine = Phases(StreamDataModule(NO_STREAM), Store(Path(folder), "benchmark"), settings)
+            for task in tasks:
+                engine.learn(learner, task)
+
+    return ours, partial(bare_stream, tasks, epochs)
+
+
+def bare_stream(tasks: Sequence[Task], epochs: int) -> None:
+    """What MNTDP-D does, in lock-step: the source's modules are called once for all paths that re-use them,
+    and each path keeps its best weights by validation data."""
+    library: list[list[nn.Module]] = []
+    for task in tasks:
+        fresh: list[nn.Module] = list(network(16)(head=HEAD).path_modules().values())
+        source = library[nearest(library, task)] if library else []
+        reused = range(len(source), -1, -1)
+        paths = [nn.Sequential(*copy.deepcopy(fresh[r:])) for r in reused]
+        trained = [i for i, path in enumerate(paths) if len(path)]
+        optimizers = {i: torch.optim.Adam(paths[i].parameters(), lr=1e-3, fused=True) for i in trained}
+        best: list[tuple[int, dict]] = [(-1, {}) for _ in paths]
+        keep_better(paths, reused, source, task, best)
+        for _ in range(epochs):
+            for rows in torch.randperm(len(task.train)).split(64):
+                with torch.no_grad():
+                    h = features(source, task.train.x[rows])
+                for i in trained:
+                    optimizers[i].zero_grad()
+                    F.cross_entropy(paths[i](h[reused[i]]), task.train.y[rows]).backward()
+                    optimizers[i].step()
+            keep_better(paths, reused, source, task, best)
+        winner = max(range(len(paths)), key=lambda i: best[i][0])
+        paths[winner].load_state_dict(best[winner][1])
+        library.append([*source[: reused[winner]], *paths[winner].requires_grad_(False).eval()])
+
+
+@torch.no_grad()
+def keep_better(
+    paths: Sequence[nn.Module],
+    reused: Sequence[int],
+    source: Sequence[nn.Module],
+    task: Task,
+    best: list[tuple[int, dict]],
+) -> None:
+    """Score every path on validation images, and copy the weights of those that never were as good."""
+    assert task.val is not None
+    right = [0] * len(paths)
+    for x, y in zip(task.val.x.split(125), task.val.y.split(125)):
+        h = features(source, x)
+        for i, path in enumerate(paths):
+            right[i] += int((path.eval()(h[reused[i]]).argmax(1) == y).sum())
+    for i, path in enumerate(paths):
+        if right[i] > best[i][0]:
+            best[i] = right[i], {name: value.clone() for name, value in path.state_dict().items()}
+        path.train()
+
+
+def features(modules: Sequence[nn.Module], x: torch.Tensor) -> list[torch.Tensor]:
+    """The images, and what comes out behind each module."""
+    h = [x]
+    for module in modules:
+        h.append(module(h[-1]))
+    return h
+
+
+@torch.no_grad()
+def nearest(library: Sequence[Sequence[nn.Module]], task: Task) -> int:
+    """The task in whose features five neighbours say most about the validation images; of each 1000."""
+    scores, known = [], {}
+    for path in library:
+        trunk = path[:-1]
+        if id(trunk[-1]) not in known:
+            train, val = (
+                torch.cat([features(trunk, x)[-1].flatten(1) for x in split.x[:1000].split(125)])
+                for split in (task.train, task.val)
+            )
+            near = task.train.y[:1000][torch.cdist(val, train).topk(5, largest=False).indices]
+            known[id(trunk[-1])] = float((near.mode(1).values == task.val.y[:1000]).float().mean())
+        scores.append(known[id(trunk[-1])])
+    return max(range(len(library)), key=lambda j: (scores[j], j))
