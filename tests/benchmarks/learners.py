@@ -98,7 +98,7 @@ def after_five(cls: type[Learner], build: Callable, **options: Any) -> Learner:
     shape = build.args[0]
     learner = cls(build=build, head=task_of(0, examples(1)).head, **options)
     for index in range(OLD):
-        task = task_of(index, examples(100, seed=index + 1, shape=shape))
+        task = task_of(index, examples(20, seed=index + 1, shape=shape))
         learner.on_task_start(task)
         learner.adopt(learner.candidates(task)[0], task)
         learner.on_task_end(task)

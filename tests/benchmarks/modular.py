@@ -201,7 +201,8 @@ def nearest(library: Sequence[Sequence[nn.Module]], task: Task) -> int:
                 torch.cat([features(trunk, x)[-1].flatten(1) for x in split.x[:1000].split(125)])
                 for split in (task.train, task.val)
             )
-            near = task.train.y[:1000][torch.cdist(val, train).topk(5, largest=False).indices]
+            few = min(5, len(train))
+            near = task.train.y[:1000][torch.cdist(val, train).topk(few, largest=False).indices]
             known[id(trunk[-1])] = float((near.mode(1).values == task.val.y[:1000]).float().mean())
         scores.append(known[id(trunk[-1])])
     return max(range(len(library)), key=lambda j: (scores[j], j))
