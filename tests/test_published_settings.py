@@ -73,11 +73,11 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     "agem": {"_target_": "AGEM", "memories": 256, "heads": "project", "reference_batch": 256},
     "er": {"_target_": "ER", "policy": "reservoir", "size": 1000, "per_class": False, "batch_norm": "train"},
     # 40 examples of each of five tasks of two digits
-    "vcl": {"_target_": "VCL", "prior": "last", "start": "likelihood", "draws": 100},
-    "vcl_coreset": {"_target_": "VCLCoreset", "prior": "last", "start": "likelihood", "draws": 100,
-                    "size": 40, "choice": "k_center", "coreset_epochs": None},
-    "coreset_only": {"_target_": "VCLCoreset", "prior": "standard", "start": "likelihood", "draws": 100,
-                     "size": 40, "choice": "k_center", "coreset_epochs": None},
+    "vcl": {"_target_": "VCL", "prior": "last", "start": "likelihood", "logged": 0, "draws": 100},
+    "vcl_coreset": {"_target_": "VCLCoreset", "prior": "last", "start": "likelihood", "logged": 0,
+                    "draws": 100, "size": 40, "choice": "k_center", "coreset_epochs": None},
+    "coreset_only": {"_target_": "VCLCoreset", "prior": "standard", "start": "likelihood", "logged": 0,
+                     "draws": 100, "size": 40, "choice": "k_center", "coreset_epochs": None},
     "vgr": {"_target_": "VGR", "replay": "generated", "generator": "mlp", "generator_epochs": None,
             "per_class": None, "batch_per_task": None, "draws": 100},
     "dgr": {"_target_": "DGR", "importance": None, "generator": "mlp", "generator_epochs": None},
@@ -306,6 +306,8 @@ ROBUST: dict[str, Settings] = {
     "robust_uncertainty": {**SPLIT, "stream.head": "single", "trainer.evaluate": "all",
                            "trainer.measures": ["mutual_information"]},
     "robust_timed": {**SPLIT, "stream.head": "single"},
+    "robust_gradients": {**ENTROPY, "trainer.batch_size": 16, "trainer.max_steps": 15,
+                         "trainer.measures": [], "trainer.evaluate": "final"},
 }  # fmt: skip
 
 
@@ -329,7 +331,9 @@ def of_robust(experiment: str, learner: str) -> Settings:
         **plain, "stream.n_val": 0, "trainer.max_epochs": 20, "trainer.batch_size": 256,
         "trainer.patience": None, "trainer.evaluate": "seen", "selection.grid": {}, **ROBUST[experiment],
     }  # fmt: skip
-    if experiment == "robust_entropy":
+    if experiment == "robust_gradients" and learner in ("vcl", "vcl_coreset", "coreset_only"):
+        found["learner.logged"] = 15
+    if experiment in ("robust_entropy", "robust_gradients"):
         return found
     of_permuted = experiment == "robust_permuted"
     if learner in ("finetune", "si", "ewc"):

@@ -10,10 +10,12 @@ import torch.nn as nn
 
 from cl_lightning.backbones.base import ByTask
 from cl_lightning.backbones.bayesian import Gaussian, divergence, gaussian, switched
+from cl_lightning.config.checking import Size
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Phase, Phases
 from cl_lightning.learners.parts.averaging import Averaging
+from cl_lightning.metrics.flops import uncounted
 
 
 class VCL(Averaging):
@@ -24,6 +26,9 @@ class VCL(Averaging):
     of the method when it may not remember by its prior (Farquhar and Gal 2018). A network whose layers are
     not Gaussian becomes so, with ``backbone=bayesian``'s defaults. The first task begins with means of
     maximum likelihood, trained in a phase of its own for as long, unless ``start=drawn``.
+
+    Of the first ``logged`` mini-batches of each task the gradients of both terms are logged, by the last
+    layer's weights (Farquhar and Gal 2018, 6.1.2).
 
     With an output layer a task, those of tasks to come are not looked at: each has N(0, 1) as its prior when
     its task comes. The last posterior is the network itself, which nobody writes to while a task is learned.
@@ -36,10 +41,11 @@ class VCL(Averaging):
         *,
         prior: Literal["last", "standard"] = "last",
         start: Literal["likelihood", "drawn"] = "likelihood",
+        logged: Size = 0,
         **base: Any,
     ) -> None:
         super().__init__(**base)
-        self.prior, self.start = prior, start
+        self.prior, self.start, self.logged = prior, start, logged
 
     def fresh(self, *key: object, **options: object) -> nn.Module:
         return gaussian(super().fresh(*key, **options))
@@ -74,9 +80,20 @@ class VCL(Averaging):
         """The loss on ``n`` examples up to a task, where ``known`` tasks have a posterior already."""
 
         def loss(c: Candidate, batch: Batch) -> torch.Tensor:
-            return self.loss(c, batch) + self.divergence(c.network, task, known) / n
+            likelihood, prior = self.loss(c, batch), self.divergence(c.network, task, known) / n
+            if self.logged and batch.phase == "train" and batch.key[-1] < self.logged:
+                self.log_gradients(c.network, {"likelihood": likelihood, "prior": prior})
+            return likelihood + prior
 
         return loss
+
+    def log_gradients(self, network: nn.Module, parts: dict[str, torch.Tensor]) -> None:
+        """Log the mean size of each part's gradient by the means of the last layer's weights."""
+        *_, (last, _) = layers(network)
+        with uncounted():
+            for name, part in parts.items():
+                (gradient,) = torch.autograd.grad(part, last.weight, retain_graph=True, allow_unused=True)
+                self.log(f"gradient_of_{name}", 0.0 if gradient is None else gradient.abs().mean().item())
 
     def divergence(self, network: nn.Module, task: int, known: int) -> torch.Tensor:
         """KL(q || prior) of all that tasks up to ``task`` use."""

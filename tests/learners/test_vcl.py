@@ -106,6 +106,40 @@ def test_a_second_task_begins_without_divergence_and_its_first_gradient_is_the_l
     assert learner.divergence(c.network, 1, 0).item() > 1, "against N(0, 1)"
 
 
+LOGS: list[tuple[str, float]] = []
+EXPECTED: list[tuple[float, float]] = []  # of a mini-batch of the second task: both parts and the prior's
+
+
+class NotesGradients(VCL):
+    """Notes what is logged, and what the gradient of the whole and of the prior are by hand."""
+
+    def log(self, name, value, *_, **__):
+        LOGS.append((name, value))
+
+    def after_backward(self, c, batch):
+        if batch.phase == "train" and batch.learning and batch.key[-1] < 2:
+            now, last = c.network.head, self.network.head
+            prior = (now.weight - last.weight) / last.weight_log_var.exp() / 60
+            EXPECTED.append(((now.weight.grad - prior).abs().mean().item(), prior.abs().mean().item()))
+
+
+def test_gradients_of_the_first_mini_batches_are_those_by_hand_and_to_look_changes_nothing() -> None:
+    """The prior's is (m - m0) / s0^2 / N: at the second task's first mini-batch 0 to the bit."""
+    s = toys.stream(tasks=2)
+    LOGS.clear()
+    EXPECTED.clear()
+    with_logs, without = (
+        learn(made(s, cls, logged=n), s, training()) for cls, n in ((NotesGradients, 2), (VCL, 0))
+    )
+    assert torch.equal(with_logs.weights, without.weights)
+    assert with_logs.costs(1)["flops"] == without.costs(1)["flops"]
+    assert [name for name, _ in LOGS] == 4 * ["gradient_of_likelihood", "gradient_of_prior"]
+    values = torch.tensor([value for _, value in LOGS]).view(4, 2)[2:]
+    assert values[0, 1] == 0
+    assert values[1, 1] > 0
+    assert torch.allclose(values, torch.tensor(EXPECTED), rtol=1e-4)
+
+
 class Regression(VCL):
     """Squared errors of a linear layer without bias and unit noise: a likelihood whose posterior is known.
     The expectation over weights is taken exactly."""
