@@ -18,8 +18,6 @@ from cl_lightning.learners.parts.one_task import widened
 from cl_lightning.learners.parts.widths import (
     features,
     first_network,
-    grown,
-    linears,
     put_back,
     widened_by,
 )
@@ -76,6 +74,7 @@ class RCL(Learner):
 
     needs = Needs(task_id_at_test=True)
     frozen_predictions = starts_anew = True
+    first_as_finetune = False  # its layers are in the memory
 
     def __init__(
         self, *, trials: Count = 50, actions: Count = 30, cost: NotNegative = 1e-4, **base: Any
@@ -83,9 +82,9 @@ class RCL(Learner):
         super().__init__(**base)
         self.trials, self.actions, self.cost = trials, actions, cost
         self.dropout = first_network(self, 0, 1).dropout.p
-        self.network, self.hidden = None, grown()
+        self.network = None
         self.heads = GrowingList(lambda below, outputs: nn.Linear(below, outputs).requires_grad_(False))
-        self.memory["widths"] = []  # of each layer, after each task
+        self.memory["hidden"], self.memory["widths"] = [], []  # layers; their widths after each task
 
     def learn(self, task: Task) -> Phases:
         if task.val is None and task.of > 1:
@@ -98,7 +97,7 @@ class RCL(Learner):
             self.adopt(best.candidate, task)
             return
         with seeded(self.seed, "controller", task.index):
-            controller = Controller(len(self.hidden), self.actions)
+            controller = Controller(len(self.memory["hidden"]), self.actions)
         tried: list[tuple[float, list[int], Candidate]] = []
         for trial in range(self.trials):
             added = controller.draw(rng(self.seed, "trial", task.index, trial))
@@ -116,7 +115,7 @@ class RCL(Learner):
 
     def trial(self, task: Task, number: int, added: list[int]) -> list[Candidate]:
         outputs, key = len(task.head.owned[task.index]), (self.seed, "init", task.index, number)
-        child = widened_by(linears(self.hidden), added, outputs, self.dropout, *key)
+        child = widened_by(self.memory["hidden"], added, outputs, self.dropout, *key)
         name = "+".join(map(str, added))
         return [
             Candidate(copy.deepcopy(child), point, f"added={name},{name_of(point)}") for point in self.grid
@@ -127,11 +126,11 @@ class RCL(Learner):
 
     def after_step(self, c: Candidate, batch: Batch) -> None:
         child: Any = c.network
-        put_back(linears(child.hidden), linears(self.hidden))
+        put_back(child, self.memory["hidden"])
 
     def adopt(self, c: Candidate, task: Task) -> None:
         child: Any = c.network
-        self.hidden = grown(linears(child.hidden))
+        self.memory["hidden"] = [[values.detach() for values in layer] for layer in child.layers()]
         outputs = len(task.head.owned[task.index])
         self.heads.add(child.head.requires_grad_(False), below=child.head.in_features, outputs=outputs)
         self.memory["widths"] = [*self.memory["widths"], child.widths]
@@ -141,9 +140,9 @@ class RCL(Learner):
 
     def forward(self, x: Tensor, task: int | None) -> Tensor:
         assert task is not None, "declared in needs"
-        h = features(x, linears(self.hidden), self.memory["widths"][task])
+        h = features(x, self.memory["hidden"], self.memory["widths"][task])
         return widened(self.heads[task](h), self.head, task)
 
     def published_memory(self, learned: int) -> int:
         """Besides weights, a whole number for each layer of each task: inputs, hidden layers and outputs."""
-        return super().published_memory(learned) + 4 * learned * (len(self.hidden) + 2)
+        return super().published_memory(learned) + 4 * learned * (len(self.memory["hidden"]) + 2)

@@ -123,19 +123,19 @@ def test_old_weights_and_predictions_keep_their_bits_whatever_decays() -> None:
 
     class Notes(RCL):
         def on_task_end(self, task):
-            states.append((copy.deepcopy(list(self.hidden)), [self(x, k) for k in range(task.index + 1)]))
+            states.append((copy.deepcopy(self.memory["hidden"]), [self(x, k) for k in range(task.index + 1)]))
 
     learner = Notes(build=toys.builder(s), head=s.head, seed=0, trials=2, actions=4)
     settings = toys.training(optimizer="adam", lr=0.01, weight_decay=0.1)
     toys.learn(learner, s, settings)
     for (before, said), (after, said_later) in itertools.pairwise(states):
         for old, new in zip(before, after):
-            rows, columns = old.weight.shape
-            assert torch.equal(new.weight[:rows, :columns], old.weight)
-            assert torch.equal(new.bias[:rows], old.bias)
+            rows, columns = old[0].shape
+            assert torch.equal(new[0][:rows, :columns], old[0])
+            assert torch.equal(new[1][:rows], old[1])
         assert all(torch.equal(one, other) for one, other in zip(said, said_later))
     assert learner.memory["widths"][-1] > learner.memory["widths"][0], "nothing grew: the test shows nothing"
-    wider = learner.hidden[1].weight[:16, 16:]
+    wider = learner.memory["hidden"][1][0][:16, 16:]
     assert wider.numel()
     assert wider.abs().max() > 0, "old units read new ones"
 

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
-from cl_lightning.learners.parts.growing_list import GrowingList
 from cl_lightning.learners.parts.one_task import own_network
 from cl_lightning.randomness import seeded
+
+Layers = list[list[Tensor]]  # of each hidden one the weight (units, units below) and the bias
 
 
 class Wide(nn.Module):
@@ -24,27 +25,23 @@ class Wide(nn.Module):
         super().__init__()
         self.hidden, self.head, self.dropout = nn.ModuleList(hidden), head, nn.Dropout(dropout)
 
+    def layers(self) -> Layers:
+        return [[layer.weight, layer.bias] for layer in self.hidden if isinstance(layer, nn.Linear)]
+
     @property
     def widths(self) -> list[int]:
-        return [layer.out_features for layer in linears(self.hidden)]
+        return [len(bias) for _, bias in self.layers()]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(features(x, linears(self.hidden), self.widths, self.dropout))
+        return self.head(features(x, self.layers(), self.widths, self.dropout))
 
 
-def linears(modules: nn.ModuleList) -> list[nn.Linear]:
-    return [layer for layer in modules if isinstance(layer, nn.Linear)]
-
-
-def features(
-    x: Tensor, hidden: Sequence[nn.Linear], widths: Sequence[int], dropout: Callable = lambda h: h
-) -> Tensor:
+def features(x: Tensor, hidden: Layers, widths: Sequence[int], dropout: Callable = lambda h: h) -> Tensor:
     """What the first units of each layer give. Copies of the weights have the layout, and so the bits, of
     layers that never grew."""
     h = x.flatten(1)
-    for layer, width in zip(hidden, widths):
-        weight = layer.weight[:width, : h.shape[1]].contiguous()
-        h = dropout(F.linear(h, weight, layer.bias[:width]).relu())
+    for (weight, bias), width in zip(hidden, widths):
+        h = dropout(F.linear(h, weight[:width, : h.shape[1]].contiguous(), bias[:width]).relu())
     return h
 
 
@@ -67,31 +64,20 @@ PLAIN = (nn.Flatten, nn.Linear, nn.ReLU, nn.Dropout)
 
 
 @torch.no_grad()
-def widened_by(
-    old: Sequence[nn.Linear], added: Sequence[int], num_outputs: int, dropout: float, *key: object
-) -> Wide:
+def widened_by(old: Layers, added: Sequence[int], num_outputs: int, dropout: float, *key: object) -> Wide:
     """The layers with so many units more, each of them connected to all units below and above, and a new
     head. New weights are drawn as torch draws those of layers of this size."""
     with seeded(*key):
-        sizes = [old[0].in_features, *(layer.out_features + n for layer, n in zip(old, added))]
+        sizes = [old[0][0].shape[1], *(len(bias) + n for (_, bias), n in zip(old, added))]
         hidden = [nn.Linear(below, width) for below, width in pairwise(sizes)]
-        wide = Wide(hidden, nn.Linear(sizes[-1], num_outputs), dropout).to(old[0].weight.device)
-    put_back(hidden, old)
+        wide = Wide(hidden, nn.Linear(sizes[-1], num_outputs), dropout).to(old[0][0].device)
+    put_back(wide, old)
     return wide
 
 
 @torch.no_grad()
-def put_back(wider: Sequence[nn.Linear], old: Sequence[nn.Linear]) -> None:
+def put_back(wide: Wide, old: Layers) -> None:
     """Old units get the weights that they had from old units below."""
-    for now, before in zip(wider, old):
-        rows, columns = before.weight.shape
-        now.weight[:rows, :columns] = before.weight
-        now.bias[:rows] = before.bias
-
-
-def grown(hidden: Sequence[nn.Linear] = ()) -> GrowingList:
-    """Layers that a checkpoint can make again."""
-    layers = GrowingList(lambda below, width: nn.Linear(below, width).requires_grad_(False))
-    for layer in hidden:
-        layers.add(layer.requires_grad_(False), below=layer.in_features, width=layer.out_features)
-    return layers
+    for now, before in zip(wide.layers(), old):
+        for values, kept in zip(now, before):
+            values[tuple(slice(n) for n in kept.shape)] = kept
