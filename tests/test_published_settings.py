@@ -354,6 +354,69 @@ def of_robust(experiment: str, learner: str) -> Settings:
 # ---- what conf/ composes -----------------------------------------------------------------------------------
 
 
+# ---- Pfuelb et al. 2018, Pfuelb and Gepperth 2019 ----------------------------------------------------------
+
+TOPOLOGIES = [[S] * L for L in (2, 3) for S in (200, 400, 800)]
+TWO_TASKS: Settings = {  # FC; batches of 100, a momentum of 0.99 that is carried on; all test images
+    **EVERYWHERE, **NO_PROBES, **AS_THEY_ARE,
+    "stream._target_": "cl_lightning.data.streams.two_tasks", "stream.source": "mnist",
+    "stream.kind": "D5-5a", "stream.n_train": None, "stream.n_val": 5000, "stream.n_test": None,
+    "stream.head": "single", "stream.class_order": "native", "stream.first_identity": True,
+    "stream.balanced": False,
+    "backbone._target_": "cl_lightning.backbones.MLP", "backbone.sizes": [200, 200],
+    "backbone.dropout": 0.0, "backbone.input_dropout": 0.0, "backbone.init": "fan_in",
+    "trainer.single_pass": False, "trainer.batch_size": 100, "trainer.eval_batch_size": 1000,
+    "trainer.optimizer": "sgd", "trainer.momentum": 0.99, "trainer.optimizer_state": "carry",
+    "trainer.max_epochs": 1000, "trainer.max_steps": 2500, "trainer.patience": None,
+    "trainer.restore": "best", "trainer.score_every": 28, "trainer.probe": "all",
+    "trainer.probe_every": 28, "trainer.evaluate": "all",
+}  # fmt: skip
+STAGES = [  # of the first task with each topology, and of the second
+    {"lr": [0.01, 0.001], "backbone.sizes": TOPOLOGIES}, {"lr": [0.001, 0.0001, 0.00001]},
+]  # fmt: skip
+OF_TWO_TASKS: dict[str, Settings] = {
+    "icann18": {},
+    "icann18_reduced": {"trainer.max_steps": 600, "trainer.score_every": 20, "trainer.probe_every": 20,
+                        "trainer.probe_examples": 1000},
+    "iclr19": {"trainer.max_epochs": 10, "trainer.max_steps": None, "trainer.score_every": 30,
+               "trainer.probe_every": 30},
+}  # fmt: skip
+MODELS: dict[str, Settings] = {  # what differs from FC
+    "d_fc": {"backbone.dropout": 0.5, "backbone.input_dropout": 0.2},
+    "lwta": {"backbone._target_": "cl_lightning.backbones.LWTA"},
+    "ewc": {"backbone.dropout": 0.5, "backbone.input_dropout": 0.2, "backbone.init": "tenth",
+            "trainer.optimizer": "adam", "trainer.optimizer_state": "reset", "learner.strength": 0.0},
+}  # fmt: skip
+
+
+def of_two_tasks(experiment: str, learner: str) -> Settings:
+    stages = STAGES
+    if experiment == "icann18_reduced":
+        stages = [{**STAGES[0], "backbone.sizes": [[200, 200], [400, 400]]}, STAGES[1]]
+    own = {**of_learner(learner), **OF_TWO_TASKS[experiment]}
+    return {**TWO_TASKS, "selection.stages": stages, "trainer.lr": "grid", **own}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_is_a_network_and_a_learner_with_the_papers_settings(model: str) -> None:
+    fc, other = (
+        settings_of(relevant(configure("+experiment=icann18", f"model={name}", "trainer.precision=32")))
+        for name in ("fc", model)
+    )
+    changed = {key for key in {*fc, *other} if fc.get(key) != other.get(key)}
+    changed -= {key for key in changed if key.startswith("learner.") and model == "ewc"}
+    written = {key for key in MODELS[model] if not key.startswith("learner.")}
+    extra = {"trainer.momentum", "trainer.lr", "selection.stages"} if model == "ewc" else set()
+    assert changed - extra == written
+    assert all(other[key] == value for key, value in MODELS[model].items())
+
+
+def test_ewcs_strength_is_one_over_the_rate_of_the_second_task() -> None:
+    stages = configure("+experiment=icann18", "model=ewc").selection.stages
+    assert [point.lr * point.strength for point in stages[1]] == pytest.approx([1.0, 1.0, 1.0])
+    assert [point.lr for point in stages[1]] == [0.001, 0.0001, 0.00001]
+
+
 def of_learner(learner: str) -> Settings:
     keys = LEARNERS[learner]
     target = {"learner._target_": f"cl_lightning.learners.{keys['_target_']}"}
@@ -408,7 +471,9 @@ def quickly(*overrides: str) -> DictConfig:
 
 
 EXPERIMENTS = sorted(path.stem for path in (Path(conf_dir()) / "experiment").glob("*.yaml"))
-WRITTEN = {"gem": of_gem, "ctrl": of_ctrl, "robust": of_robust}
+WRITTEN = {
+    "gem": of_gem, "ctrl": of_ctrl, "robust": of_robust, "icann18": of_two_tasks, "iclr19": of_two_tasks,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

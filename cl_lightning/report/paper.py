@@ -17,6 +17,8 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.report.compare import Group, as_published, departures
 from cl_lightning.report.printed import Cell, Table, tables
 
+KIND = "stream.kind"  # the key of which a cell may name several values: it is the least over these
+GROUPS = ("learner", "model", "selection")  # of which a cell's command names a choice
 OTHER = {"backbone": "other network"}  # words for cells whose `same` settings are not the paper's
 
 
@@ -34,6 +36,8 @@ class Beside:
         known = [(each, seeds) for each, seeds in found if each is not None]
         if not known or len(known) < len(found):
             return None
+        if is_minimum(self.cell):
+            known = [min(known, key=lambda pair: pair[0][0])]
         mean = sum(each[0] for each, _ in known) / len(known)
         errors = [each[1] / math.sqrt(seeds) for each, seeds in known if each[1] is not None]
         error = math.hypot(*errors) / len(known) if len(errors) == len(known) else None
@@ -93,11 +97,27 @@ def runs_of(cell: Cell, groups: Sequence[Group]) -> list[Group]:
     found = []
     for experiment in cell.experiments if cell.result and missing(cell) is None else ():
         name = cell.overrides.get("name", experiment)
-        own = [g for g in groups if g.experiment == name and is_of(g, cell)]
-        if not own:
-            return []
-        found.append(max(own, key=lambda g: (str(g.settings.get("data")).startswith("real"), len(g.seeds))))
+        for part in parts_of(cell):
+            own = [g for g in groups if g.experiment == name and is_of(g, part)]
+            if not own:
+                return []
+            found.append(
+                max(own, key=lambda g: (str(g.settings.get("data")).startswith("real"), len(g.seeds)))
+            )
     return found
+
+
+def is_minimum(cell: Cell) -> bool:
+    """Whether a cell is the least over several streams."""
+    return "," in str(cell.overrides.get(KIND, ""))
+
+
+def parts_of(cell: Cell) -> list[Cell]:
+    """A cell for each of its streams."""
+    if not is_minimum(cell):
+        return [cell]
+    kinds = str(cell.overrides[KIND]).split(",")
+    return [replace(cell, overrides={**cell.overrides, KIND: kind}) for kind in kinds]
 
 
 def is_of(group: Group, cell: Cell) -> bool:
@@ -111,9 +131,8 @@ def is_of(group: Group, cell: Cell) -> bool:
     if any(group.settings.get(key, value) != value for key, value in own.items()):
         return False
     away = set(departs(group, cell)) - {"stream.on_shortage"}
-    return not any(
-        key.startswith(("learner.", "stream.", "backbone._target_", "backbone.widen")) for key in away
-    )
+    network = ("backbone.",) if "model" in cell.overrides else ("backbone._target_", "backbone.widen")
+    return not any(key.startswith(("learner.", "stream.", *network)) for key in away)
 
 
 @cache
@@ -129,6 +148,9 @@ def departs(group: Group, cell: Cell) -> Mapping[str, Any]:
     """Settings that are not as in print, each with the value here and there."""
     if group.departs is not None:
         return group.departs
+    cell = next(
+        (part for part in parts_of(cell) if part.overrides.get(KIND) == group.settings.get(KIND)), cell
+    )
     experiment = next(e for e in cell.experiments if cell.overrides.get("name", e) == group.experiment)
     wanted = as_published(experiment, tuple(f"{key}={value}" for key, value in cell.overrides.items()))[1]
     found = departures(group.settings, wanted)
@@ -140,8 +162,8 @@ def departs(group: Group, cell: Cell) -> Mapping[str, Any]:
 def learner_called(overrides: tuple[tuple[str, Any], ...]) -> str | None:
     """The name that a learner has in results, read from its file alone."""
     own = dict(overrides)
-    file = Path(conf_dir(), "learner", f"{own['learner']}.yaml")
-    cfg = OmegaConf.load(file)
+    learner = own["learner"] if "learner" in own else learner_of(own["model"])
+    cfg = OmegaConf.load(Path(conf_dir(), "learner", f"{learner}.yaml"))
     assert isinstance(cfg, DictConfig)
     for key, value in own.items():
         if key.startswith("learner."):
@@ -150,10 +172,16 @@ def learner_called(overrides: tuple[tuple[str, Any], ...]) -> str | None:
     return str(name)
 
 
+def learner_of(model: str) -> str:
+    """The learner that a model of ``conf/model`` chooses."""
+    cfg: Any = OmegaConf.load(Path(conf_dir(), "model", f"{model}.yaml"))
+    return next(each["override /learner"] for each in cfg.defaults if "override /learner" in each)
+
+
 def missing(cell: Cell) -> str | None:
     """What a cell's command names and this version does not have."""
     named = [("experiment", each) for each in cell.experiments]
-    named += [(key, str(value)) for key, value in cell.overrides.items() if key in ("learner", "selection")]
+    named += [(key, str(value)) for key, value in cell.overrides.items() if key in GROUPS]
     for group, name in named:
         if not Path(conf_dir(), group, f"{name}.yaml").is_file():
             return f"no {group} {name} yet"

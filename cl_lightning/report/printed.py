@@ -70,7 +70,7 @@ def table_of(whole: Mapping[str, Any], table: Mapping[str, Any]) -> Table:
                 value,
                 printed.get(f"{name}_se"),
                 column.get("head", name),
-                column.get("result"),
+                table.get("result", column.get("result")),
                 tuple(column.get("experiments", table["experiments"])),
                 {**own, **row.get("overrides", {}), **column.get("overrides", {})},
                 column.get("scale", 1.0),
