@@ -15,12 +15,14 @@ from cl_lightning.config.suggestions import close
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Group, groups_in, in_order
 from cl_lightning.report.comparisons import comparison_table, over_streams
+from cl_lightning.report.figures import draw_across
 from cl_lightning.report.formats import FORMATS
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.pages import extract_of, update
 from cl_lightning.report.paper import departures_of, heads_and_rows, records
 from cl_lightning.report.printed import names
 from cl_lightning.report.printed import tables as tables_of
+from cl_lightning.report.reading import runs_in
 
 
 def report_paper(arguments: Sequence[str]) -> int:
@@ -98,6 +100,20 @@ def report_compared(arguments: Sequence[str]) -> int:
     if len({group.experiment for group in groups}) > 1:
         heads, rows = over_streams(groups, options.result)
         show("over all experiments, by the same seeds", heads, rows, options.form, console)
+    return 0
+
+
+def report_figures(arguments: Sequence[str]) -> int:
+    """``figures RUNS... --to FOLDER``: figures of several runs, as PNG, SVG and PDF."""
+    what = "Draw figures of several runs, learners beside each other: PNG, SVG and PDF."
+    parser = Parser(prog="python -m cl_lightning.report figures", description=what)
+    parser.add_folders("folders to look for runs in")
+    parser.add_argument("--to", type=Path, default=Path("figures"), help="where to (default: figures)")
+    options = parser.parse_intermixed_args(arguments)
+    runs = runs_in(options.folders)
+    if not any(run["finished"] for run in runs.results):
+        raise Refusal("\n".join(["No finished run lies there: there is nothing to draw.", *runs.said]))
+    print(*draw_across(runs.results, options.to), sep="\n")
     return 0
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from cl_lightning.cli.dashboard import report_wandb
 from cl_lightning.cli.diff import report_diff
 from cl_lightning.cli.jobs import name_of
-from cl_lightning.cli.papers import report_compared, report_page, report_paper
+from cl_lightning.cli.papers import report_compared, report_figures, report_page, report_paper
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, table
@@ -35,8 +35,8 @@ from cl_lightning.store.status import status_of
 DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. Instead, "
     "'paper=gem [folders]' prints a paper's tables with ours beside, 'compared [folders]' compares learners "
-    "seed by seed, 'diff A B' tells what differs, 'page' writes a page of results, 'status [folders]' tells "
-    "how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
+    "seed by seed, 'figures [folders]' draws them, 'diff A B' tells what differs, 'page' writes a page of "
+    "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
 )
 
 
@@ -93,6 +93,7 @@ COMMANDS = {
     "page": report_page,
     "compared": report_compared,
     "diff": report_diff,
+    "figures": report_figures,
 }
 
 

@@ -1,14 +1,19 @@
-"""Figures of a finished run, from its results.json alone: PNG and SVG in the run's ``figures`` folder."""
+"""Figures of a finished run, in its folder ``figures``, and of several runs, from results.json alone."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cl_lightning.report import across
 from cl_lightning.report.parts import found
+from cl_lightning.report.style import styled
 from cl_lightning.store.folder import is_writable, locked
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
 
@@ -27,14 +32,28 @@ def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:
     building, figures = folder / "figures.building", folder / "figures"  # there whole, or not at all
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir()
-    for name, make in found("figure").items():
-        figure = make(results)
-        for kind in FORMATS if figure is not None else ():
-            figure.savefig(
-                building / f"{name}.{kind}",
-                metadata={"Date": None} if kind == "svg" else None,
-                bbox_inches="tight",
-            )
+    with styled():
+        save({name: make(results) for name, make in found("figure").items()}, building, FORMATS)
     shutil.rmtree(figures, ignore_errors=True)
     building.rename(figures)
     return sorted(figures.iterdir())
+
+
+def draw_across(runs: Iterable[Mapping[str, Any]], folder: Path) -> list[Path]:
+    """All figures of several runs that ``report/across`` has, as far as they have something to show."""
+    learners = across.by_learner(runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    with styled():
+        figures = {name: make(learners) for name, make in found("figure", across).items()}
+        return save(figures, folder, (*FORMATS, "pdf"))
+
+
+def save(figures: Mapping[str, Figure | None], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Files without a date in them: the same numbers give the same bytes."""
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    saved = []
+    for name, figure in figures.items():
+        for kind in formats if figure is not None else ():
+            saved.append(folder / f"{name}.{kind}")
+            figure.savefig(saved[-1], metadata=dates.get(kind), bbox_inches="tight")  # type: ignore[union-attr]
+    return saved

@@ -14,6 +14,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.metrics.table import METRICS, metrics_of
 from cl_lightning.report.parts.accuracy import heat
 from cl_lightning.report.results import Results, costs, own_of, reference_of, results_of
+from cl_lightning.report.style import styled
 from cl_lightning.store.folder import open_store, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, Row, RowRecord, TaskRecord
 
@@ -68,7 +69,8 @@ class Projection:
                 matrix = [row.first for row in self.rows]
                 point |= {**metrics_at(matrix), **costs_at(task, row), **chosen_at(task)}
                 if is_drawn(row.learned, len(self.start.stream.tasks)):
-                    point["matrix/heat"] = heat(matrix)
+                    with styled():
+                        point["matrix/heat"] = heat(matrix)
             if point:
                 yield {"learned": row.learned, **point}
         reference = None if self.transfer else self.store.load("reference", ReferenceRecord)

@@ -84,18 +84,16 @@ def test_the_heat_map_has_a_row_a_count_of_tasks_learned_and_a_column_a_task() -
     assert image.get_clim() == (0, 1)
 
 
-def test_a_path_goes_through_the_rows_of_the_tasks_that_brought_its_modules() -> None:
+def test_a_path_is_a_row_and_tells_new_modules_from_re_used_ones() -> None:
     (axes,) = path_graph([note["path"] for note in RESULTS["notes"]], ["one", "two", "three"]).axes
-    lines = [line for line in axes.lines if len(line.get_ydata()) > 1]
-    assert [[round(y) for y in line.get_ydata()] for line in lines] == [
-        [0, 0, 0, 0],
-        [1, 0, 1, 1],
-        [2, 0, 1, 2],
-    ]
-    squares = [
-        (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if len(line.get_ydata()) == 1
-    ]
-    assert sorted(squares) == [(1, 0), (2, 0), (2, 1)]
+    (image,) = axes.images
+    assert image.get_array().tolist() == [[1, 1], [0, 1], [0, 0]]  # new: 1
+    texts = {(text.get_position()): text.get_text() for text in axes.texts}
+    assert texts == {(0, 1): "0", (0, 2): "0", (1, 2): "1"}  # the task that brought it
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0: one", "1: two", "2: three"]
+    hundred = path_graph([[0, i] for i in range(1, 101)], [str(i) for i in range(100)])
+    assert hundred.axes[0].images[0].get_array().shape == (100, 2)
+    assert hundred.get_figheight() < 10
 
 
 def test_both_figures_are_drawn_in_both_formats(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
 
 def heat(matrix: Sequence[Sequence[float | None]]) -> Figure:
     """The accuracy matrix in colours, from 0 to 1; white where a task was not tested."""
-    figure, (axes,) = panels(1, height=4.8)
+    figure, (axes,) = panels(1, height=2.8)
     values = [[float("nan") if value is None else value for value in row] for row in matrix]
     image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     figure.colorbar(image, label="test accuracy")

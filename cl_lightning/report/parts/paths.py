@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from cl_lightning.report.layout import Column, with_title
-from cl_lightning.report.style import panels
+from cl_lightning.report.style import NEW, REUSED, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,28 +42,32 @@ def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
-    """Modules by layer (across) and by the task that brought them (down); a line a task (figures 7 and 8 of
-    Veniat et al. 2021)."""
-    from matplotlib import colormaps
+    """A row a task, a column a layer: a new module in colour, a re-used one in grey with the task that
+    brought it, where there is room to say so (figures 7 and 8 of Veniat et al. 2021)."""
+    from matplotlib.colors import ListedColormap
 
     brought: dict[int, int] = {}
     for task, path in enumerate(paths):
         for module in path:
             brought.setdefault(module, task)
-    drawn, (axes,) = panels(1, height=1 + 0.35 * len(paths))
-    colours = colormaps["tab20"]
-    for task, path in enumerate(paths):
-        shift = 0.3 * (task / max(1, len(paths) - 1) - 0.5)  # lines over the same modules lie side by side
-        heights = [task, *(brought[module] + shift for module in path), task]
-        axes.plot(range(len(heights)), heights, color=colours(task % 20), linewidth=1.5)
-    for module, task in brought.items():
-        layer = next(path.index(module) for path in paths if module in path)
-        axes.plot(layer + 1, task, marker="s", markersize=9, color="white", markeredgecolor="black", zorder=3)
-    axes.set_yticks(
-        range(len(paths)), [f"{task}: {name[:28]}" for task, name in enumerate(names)], fontsize=7
-    )
-    layers = len(paths[0])
-    axes.set_xticks(range(layers + 2), ["in", *map(str, range(1, layers + 1)), "out"])
-    axes.invert_yaxis()
-    axes.set(xlabel="module", title="paths: each module in the row of the task that brought it")
+    few, depth = len(paths) <= 30, max(map(len, paths))
+    drawn, (axes,) = panels(1, height=0.9 + (0.17 if few else 0.075) * len(paths))
+    cells = [
+        [float(brought[path[k]] == task) if k < len(path) else float("nan") for k in range(depth)]
+        for task, path in enumerate(paths)
+    ]
+    axes.imshow(cells, cmap=ListedColormap([REUSED, NEW]), vmin=0, vmax=1, aspect="auto")
+    for task, path in enumerate(paths if few else []):
+        for layer, module in enumerate(path):
+            if brought[module] != task:
+                axes.text(layer, task, str(brought[module]), ha="center", va="center", fontsize=7)
+    if few:
+        axes.set_yticks(range(len(paths)), [f"{task}: {name}" for task, name in enumerate(names)])
+    else:
+        axes.set_ylabel("task")
+    axes.set_xticks(range(depth), [str(layer + 1) for layer in range(depth)])
+    axes.set_yticks([task - 0.5 for task in range(1, len(paths))], minor=True)
+    axes.grid(which="minor", axis="y", color="white", linewidth=0.8 if few else 0.3)
+    axes.tick_params(which="both", length=0)
+    axes.set(xlabel="module", title=f"new modules in orange, re-used in grey{few * ', with their task'}")
     return drawn

@@ -1,0 +1,73 @@
+"""Figures of several runs, one file each: whatever file lies here is found.
+
+A figure has ``figure(learners)``: by the learner's name its runs, seeds of one stream or of several; it is
+None where the runs have nothing to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Runs = Sequence[Mapping[str, Any]]
+Learners = Mapping[str, Runs]
+
+
+def by_learner(runs: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Finished runs by learner, and by fingerprint where a learner has several on one stream."""
+    found: dict[str, dict[tuple[str, str], list[Mapping[str, Any]]]] = {}
+    for run in sorted((run for run in runs if run["finished"]), key=lambda run: (run["name"], run["seed"])):
+        found.setdefault(run["learner"], {}).setdefault((run["name"], run["fingerprint"]), []).append(run)
+    learners: dict[str, list[Mapping[str, Any]]] = {}
+    for learner, groups in sorted(found.items()):
+        once = len({name for name, _ in groups}) == len(groups)
+        for (_, fingerprint), own in groups.items():
+            learners.setdefault(learner if once else f"{learner} {fingerprint[:6]}", []).extend(own)
+    return learners
+
+
+def streams(learners: Learners) -> list[str]:
+    """The experiments that runs are of."""
+    return sorted({run["name"] for runs in learners.values() for run in runs})
+
+
+def seeds_of(runs: Runs, stream: str) -> list[Mapping[str, Any]]:
+    """The runs of one experiment."""
+    return [run for run in runs if run["name"] == stream]
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Over seeds; the deviation of one is 0."""
+    mean = sum(values) / len(values)
+    squares = sum((value - mean) ** 2 for value in values)
+    return mean, (squares / (len(values) - 1)) ** 0.5 if len(values) > 1 else 0.0
+
+
+def known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def operations(run: Mapping[str, Any]) -> float:
+    """Of the chosen point, in Tflop; of all candidates where results are older."""
+    counted = sum(cost["published_flops"] for cost in run["costs"])
+    return (counted or sum(cost["flops"] for cost in run["costs"])) / 1e12
+
+
+def held(run: Mapping[str, Any], task: int = -1) -> float:
+    """Megabytes held after a task."""
+    return sum(run["costs"][task]["held"].values()) / 1e6
+
+
+def bands(axes: Any, learners: Mapping[str, Sequence[Sequence[float]]], first: int = 1) -> None:
+    """A line a learner, the mean over seeds, in a band of one deviation; ``learners`` have a curve a seed."""
+    from cl_lightning.report.style import colour, marker, whole_numbers
+
+    for place, (name, curves) in enumerate(learners.items()):
+        points = [mean_and_deviation(column) for column in zip(*curves)]
+        x = list(range(first, first + len(points)))
+        few = marker(place) if len(x) <= 25 else None
+        axes.plot(x, [m for m, _ in points], color=colour(place), marker=few, label=name, clip_on=False)
+        if len(curves) > 1:
+            low, high = [m - d for m, d in points], [m + d for m, d in points]
+            axes.fill_between(x, low, high, color=colour(place), alpha=0.2, linewidth=0)
+    whole_numbers(axes.xaxis)

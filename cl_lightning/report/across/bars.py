@@ -1,0 +1,39 @@
+"""ACC, BWT and FWT, a bar a learner (figure 1, left, of Lopez-Paz and Ranzato 2017)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cl_lightning.report.across import Learners, known, mean_and_deviation, seeds_of, streams
+from cl_lightning.report.style import colour, legend_above, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = {"average_accuracy": "ACC", "backward_transfer": "BWT", "forward_transfer": "FWT"}
+
+
+def figure(learners: Learners) -> Figure | None:
+    names = streams(learners)
+    drawn, axes = panels(len(names))
+    for panel, stream in zip(axes, names):
+        for place, (name, runs) in enumerate(learners.items()):
+            for at, metric in enumerate(SHOWN):
+                values = known(run["metrics"][metric] for run in seeds_of(runs, stream))
+                if values:
+                    mean, deviation = mean_and_deviation(values)
+                    wide = 0.8 / len(learners)
+                    x = at + (place - (len(learners) - 1) / 2) * wide
+                    panel.bar(
+                        x,
+                        mean,
+                        wide,
+                        yerr=deviation or None,
+                        color=colour(place),
+                        label=name if at == 0 else "",
+                    )
+        panel.axhline(0, color="black", linewidth=0.6)
+        panel.set_xticks(range(len(SHOWN)), SHOWN.values())
+        panel.set_title(stream)
+    legend_above(drawn, axes[0])
+    return drawn
