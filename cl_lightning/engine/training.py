@@ -113,6 +113,7 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
                 losses |= {i: nll_loss(log_p[k], batch.y).item() for k, i in enumerate(stack.members)}
     for i in apart:
         loss = call(learner, run, batch.key, "loss", run.candidates[i], batch)
+        run.meter.note(i, loss=True)
         if loss.requires_grad:
             try:
                 loss.backward()
