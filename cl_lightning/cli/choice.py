@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cl_lightning.cli.jobs import Job
 from cl_lightning.report.layout import Column, new_console, tables, titled
-from cl_lightning.report.parts.metrics import metric_table, metrics_in
+from cl_lightning.report.parts.metrics import metric_table
 from cl_lightning.report.results import results_of
 from cl_lightning.report.schema import TaskCosts
 from cl_lightning.selection.job_names import different, name_of
@@ -76,7 +76,7 @@ def show_choices(
             found.setdefault(choice.others, []).append(results)
             name = name_of(job.overrides, names)
             console.print(f"Chosen: {name}", highlight=False, markup=False, soft_wrap=True)
-            console.print(*metric_table(metrics_in(results), console.width), sep="\n")
+            console.print(*metric_table(results, console.width), sep="\n")
             console.print(f"Results: {folder_of(job) / 'results.json'}", highlight=False, soft_wrap=True)
     below = not_chosen(scored, choices)
     for others, runs in found.items():

@@ -84,6 +84,21 @@ def test_validation_at_the_end_is_shown_and_a_dash_without_validation_data(
     assert metric_shown("validation accuracy at the end", text) == cell
 
 
+@pytest.mark.parametrize(
+    ("tasks", "parts", "why"),
+    [
+        (1, {}, "there is one task"),
+        (2, {}, "a task could not be predicted"),
+        (2, {"finished": False}, "the run is not finished"),
+        (2, {"config": {"trainer": {"evaluate": "seen"}, "stream": {}}}, "trainer.evaluate=seen does not"),
+    ],
+)
+def test_a_metric_that_is_undefined_says_why(tasks: int, parts: dict, why: str, tmp_path: Path) -> None:
+    text = shown(fake(tmp_path, tasks, **parts))
+    (line,) = [line for line in text.splitlines() if line.startswith("No ") and "forward transfer" in line]
+    assert f": {why}" in line
+
+
 def test_a_score_that_is_no_accuracy_is_called_a_score(tmp_path: Path) -> None:
     chosen = {
         "where": "task0",

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
+from rich.text import Text
 
 from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.layout import Column, tables, titled
 
+VALIDATION = "validation accuracy at the end"
 TRANSFER = "transfer to the last task"
 SIGNS = {metric.name: metric.sign for metric in METRICS} | {TRANSFER: "+"}
 
@@ -19,22 +20,41 @@ ORDER = 1  # among the tables of a run
 
 
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
-    return titled("Metrics", *metric_table(metrics_in(results), width))
+    return titled("Metrics", *metric_table(results, width))
 
 
 def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
     """Metrics by the names under which they are shown; validation first."""
     validated, reference = results["validation_at_end"], results["reference"]
     return {
-        **({"validation accuracy at the end": validated["mean"]} if validated else {}),
+        **({VALIDATION: validated["mean"]} if validated else {}),
         **results["metrics"],
         **({TRANSFER: reference["transfer"]} if reference else {}),
     }
 
 
-def metric_table(metrics: dict[str, float | None], width: int) -> list[Table]:
-    rows = []
-    for name, value in metrics.items():
-        signed = SIGNS.get(name, "")
-        rows.append([name.replace("_", " "), "-" if value is None else f"{value:{signed}.4f}"])
-    return tables([Column("", text=True), Column("", text=True)], rows, width)
+def metric_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """With a line below for what is undefined, which says why."""
+    rows: list[list[str]] = []
+    why: dict[str, list[str]] = {}
+    for name, value in metrics_in(results).items():
+        words = name.replace("_", " ")
+        rows.append([words, "-" if value is None else f"{value:{SIGNS.get(name, '')}.4f}"])
+        if value is None:
+            why.setdefault(why_undefined(name, results), []).append(words)
+    below = [Text(f"No {', '.join(names)}: {reason}.") for reason, names in why.items()]
+    return [*tables([Column("", text=True), Column("", text=True)], rows, width), *below]
+
+
+def why_undefined(name: str, results: Mapping[str, Any]) -> str:
+    matrix = results["accuracy_matrix"]
+    evaluated = results["config"].get("trainer", {}).get("evaluate", "all")
+    if name == VALIDATION:
+        return "no task has validation examples"
+    if not results["finished"]:
+        return "the run is not finished"
+    if len(matrix[0]) == 1:
+        return "there is one task"
+    if evaluated != "all":
+        return f"trainer.evaluate={evaluated} does not test what it needs"
+    return "a task could not be predicted"
