@@ -45,6 +45,8 @@ STUDIES = {  # sweeps of experiments
     "gem_passes": "gem_rotations",
     "gem_memory": "gem_rotations",
     "gem_table1": "gem_permutations",
+    "gem_table2": "gem_cifar100",
+    "icann18_reduced": "icann18",
     "robust_timed": "robust_split_mnist",
     "ctrl_long_figure": "ctrl_long",
     "ctrl_ablation_prior": "ctrl_minus",
@@ -88,6 +90,7 @@ def test_an_experiment_has_its_own_name(name: str) -> None:
     assert configure(f"+experiment={name}").name == STUDIES.get(name, name)
 
 
+OF_CIFAR = ("gem_cifar100", "gem_cifar100_reduced", "gem_table2")  # whose network can be cut into modules
 LEARNERS = ["finetune", "independent", "independent_gem", "joint", "gem", "mntdp_d"]
 TOLD = r"grants\.task_id_at_test=false"
 REFUSED = {  # what learners need and experiments do not give
@@ -95,7 +98,8 @@ REFUSED = {  # what learners need and experiments do not give
     **{
         (name, "mntdp_d"): "MNTDP compares paths"
         for name in EXPERIMENTS
-        if name.startswith(("gem_", "robust_")) and name not in ("robust_single_head", "robust_task_heads")
+        if name.startswith(("gem_", "robust_", "ic"))
+        and name not in ("robust_single_head", "robust_task_heads", *OF_CIFAR)
     },
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
@@ -113,6 +117,11 @@ FEW_LISTED = (
 
 def smaller(name: str) -> list[str]:
     """What makes an experiment end in seconds."""
+    if name.startswith("ic"):  # two tasks, and topologies in their grids
+        few = ["stream.n_train=60", "stream.n_val=20", "stream.n_test=100", "trainer.max_steps=3"]
+        return [*few, "tuned.topologies=[[8],[6]]"]
+    if name in OF_CIFAR:
+        return [*SMALLER, "backbone.width=4"]
     if not name.startswith("ctrl") or name == "ctrl_permuted":
         return SMALLER
     few = (

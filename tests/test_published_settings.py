@@ -400,7 +400,7 @@ def of_two_tasks(experiment: str, learner: str) -> Settings:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_model_is_a_network_and_a_learner_with_the_papers_settings(model: str) -> None:
     fc, other = (
-        settings_of(relevant(configure("+experiment=icann18", f"model={name}", "trainer.precision=32")))
+        settings_of(relevant(configure("+experiment=icann18", f"dnn={name}", "trainer.precision=32")))
         for name in ("fc", model)
     )
     changed = {key for key in {*fc, *other} if fc.get(key) != other.get(key)}
@@ -412,7 +412,7 @@ def test_a_model_is_a_network_and_a_learner_with_the_papers_settings(model: str)
 
 
 def test_ewcs_strength_is_one_over_the_rate_of_the_second_task() -> None:
-    stages = configure("+experiment=icann18", "model=ewc").selection.stages
+    stages = configure("+experiment=icann18", "dnn=ewc").selection.stages
     assert [point.lr * point.strength for point in stages[1]] == pytest.approx([1.0, 1.0, 1.0])
     assert [point.lr for point in stages[1]] == [0.001, 0.0001, 0.00001]
 

@@ -19,6 +19,7 @@ GROUPS = (
     "selection",
     "trainer",
     "logger",
+    "dnn",
 )
 
 INTRODUCTION = """cl_lightning: continual-learning experiments on PyTorch Lightning.

@@ -18,7 +18,7 @@ from cl_lightning.report.compare import Group, as_published, departures
 from cl_lightning.report.printed import Cell, Table, tables
 
 KIND = "stream.kind"  # the key of which a cell may name several values: it is the least over these
-GROUPS = ("learner", "model", "selection")  # of which a cell's command names a choice
+GROUPS = ("learner", "dnn", "selection")  # of which a cell's command names a choice
 OTHER = {"backbone": "other network"}  # words for cells whose `same` settings are not the paper's
 
 
@@ -131,7 +131,7 @@ def is_of(group: Group, cell: Cell) -> bool:
     if any(group.settings.get(key, value) != value for key, value in own.items()):
         return False
     away = set(departs(group, cell)) - {"stream.on_shortage"}
-    network = ("backbone.",) if "model" in cell.overrides else ("backbone._target_", "backbone.widen")
+    network = ("backbone.",) if "dnn" in cell.overrides else ("backbone._target_", "backbone.widen")
     return not any(key.startswith(("learner.", "stream.", *network)) for key in away)
 
 
@@ -162,7 +162,7 @@ def departs(group: Group, cell: Cell) -> Mapping[str, Any]:
 def learner_called(overrides: tuple[tuple[str, Any], ...]) -> str | None:
     """The name that a learner has in results, read from its file alone."""
     own = dict(overrides)
-    learner = own["learner"] if "learner" in own else learner_of(own["model"])
+    learner = own["learner"] if "learner" in own else learner_of(own["dnn"])
     cfg = OmegaConf.load(Path(conf_dir(), "learner", f"{learner}.yaml"))
     assert isinstance(cfg, DictConfig)
     for key, value in own.items():
@@ -172,9 +172,9 @@ def learner_called(overrides: tuple[tuple[str, Any], ...]) -> str | None:
     return str(name)
 
 
-def learner_of(model: str) -> str:
-    """The learner that a model of ``conf/model`` chooses."""
-    cfg: Any = OmegaConf.load(Path(conf_dir(), "model", f"{model}.yaml"))
+def learner_of(dnn: str) -> str:
+    """The learner that a choice of ``conf/dnn`` has."""
+    cfg: Any = OmegaConf.load(Path(conf_dir(), "dnn", f"{dnn}.yaml"))
     return next(each["override /learner"] for each in cfg.defaults if "override /learner" in each)
 
 
