@@ -28,8 +28,6 @@ def not_reproduced(groups: Sequence[Group]) -> list[list[str]]:
         rows.append(["New-head's LCA@5 above Independent's, mean of five streams", *signed(curves), why])
     why = "as in the authors' code: on a saturated background a channel is constant"
     rows.append(["images of S-in", "normalised", "not normalised", why])
-    why = "`ctrl_ablation_k` varies the learner that was there first"
-    rows.append(["the ablation over k", "of MNTDP-S", "of MNTDP-D", why])
     why = "the reduced protocol has one rate and no weight decay; six points take six times as long"
     rows.append(["rates", "chosen for each task", "no choice", why])
     return rows
