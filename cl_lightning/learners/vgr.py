@@ -84,25 +84,24 @@ class VGR(Averaging):
             keep="all",
             auxiliary=True,
         )
-        self.memory.setdefault("shape", list(shape))
-        self.memory["generators"] = [
-            *self.memory.get("generators", []),
-            *(
-                {"y": y, "task": task.index, "count": count, "weights": generator_of(c.network)}
-                for y, count, c in zip(classes, counts, made.kept)
-            ),
-        ]
+        new = {
+            "generators": torch.stack([generator_of(c.network) for c in made.kept]),
+            "of": task.train.y.new_tensor([[y, task.index, n] for y, n in zip(classes, counts)]),
+        }
+        for name, part in new.items():  # of each: weights; its class, its task, and how many there were
+            self.memory[name] = torch.cat([self.memory[name], part] if name in self.memory else [part])
 
     def past(self, task: Task) -> list[Split]:
         """The examples of past classes that a task is learned with."""
         if self.replay == "stored":
             return [Split(**self.memory)] if self.memory else []
         found = []
-        for i, kept in enumerate(self.memory.get("generators", [])):
-            n, draws = self.per_class or kept["count"], rng(self.seed, task.index, "replay", i)
-            x = generated(self.generator, self.memory["shape"], kept["weights"], n, draws)
-            y = task.train.y.new_full((n,), kept["y"])
-            found.append(Split(x.to(task.train.x.device), y, torch.full_like(y, kept["task"])))
+        shape = tuple(task.train.x.shape[1:])
+        for i, (y, of, count) in enumerate(self.memory["of"].tolist() if self.memory else []):
+            n, draws = self.per_class or count, rng(self.seed, task.index, "replay", i)
+            x = generated(self.generator, shape, self.memory["generators"][i], n, draws)
+            ys = task.train.y.new_full((n,), y)
+            found.append(Split(x.to(task.train.x.device), ys, torch.full_like(ys, of)))
         return found
 
     def on_task_end(self, task: Task) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -77,17 +77,19 @@ def adversarial_loss(gan: GAN, real: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def generated(
-    kind: Kind, shape: Sequence[int], weights: Mapping[str, Tensor], count: int, draws: torch.Generator
+    kind: Kind, shape: Sequence[int], weights: Tensor, count: int, draws: torch.Generator
 ) -> Tensor:
-    """Images of a generator with these weights."""
+    """Images of a generator with these weights, all in a row."""
     with torch.device("meta"):  # its numbers are not needed
         network = generator(kind, shape)
-    device = next(iter(weights.values())).device
-    noise = torch.randn(count, NOISE, generator=draws).to(device)
-    return torch.cat([functional_call(network, dict(weights), (part,)) for part in noise.split(1000)])
+    names, like = zip(*network.named_parameters())
+    parts = weights.split([p.numel() for p in like])
+    named = {name: part.view(p.shape) for name, part, p in zip(names, parts, like)}
+    noise = torch.randn(count, NOISE, generator=draws).to(weights.device)
+    return torch.cat([functional_call(network, named, (part,)) for part in noise.split(1000)])
 
 
-def generator_of(gan: nn.Module) -> dict[str, Tensor]:
-    """Copies of its generator's weights, which can be stored."""
+def generator_of(gan: nn.Module) -> Tensor:
+    """Its generator's weights in a row, which can be stored."""
     assert isinstance(gan, GAN)
-    return {name: p.detach().clone() for name, p in gan.generator.named_parameters()}
+    return torch.cat([p.detach().flatten() for p in gan.generator.parameters()])
