@@ -23,6 +23,7 @@ from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, table
 from cl_lightning.report.formats import FORMATS, Rows
+from cl_lightning.report.html import page_of_runs
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
 from cl_lightning.report.reading import runs_in
@@ -68,6 +69,7 @@ def report_results(arguments: Sequence[str]) -> int:
         help="print the JSON schema of results.json, or of sweep.json",
     )
     parser.add_argument("--validation", action="store_true", help="the best by validation accuracy first")
+    parser.add_argument("--html", type=Path, metavar="PAGE", help="write one page of all runs")
     options = parser.parse_args(arguments)
     if options.schema:
         print(json.dumps(schema(options.schema), indent=1))
@@ -76,6 +78,11 @@ def report_results(arguments: Sequence[str]) -> int:
     else:
         runs = runs_in(options.folders)
         groups = groups_of(runs, options.folders)
+        if options.html:
+            title = ", ".join(dict.fromkeys(group.experiment for group in groups))
+            options.html.write_text(page_of_runs(runs, title), encoding="utf-8")
+            print(f"Page: {options.html}")
+            return 0
         print_groups(groups, unfinished(runs), options.form, options.validation)
     return 0
 
