@@ -38,7 +38,7 @@ ORDER = [
     ["runs/run"],
     [
         "parallel/starter", "parallel/rank", "parallel/slots", "cli", "notebook", "__main__", "data/__main__",
-        "report/__main__",
+        "report/__main__", "contract",
     ],
 ]  # fmt: skip
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

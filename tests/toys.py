@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,19 +16,13 @@ import yaml
 from cl_lightning.backbones import MLP
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.config.settings import Training
-from cl_lightning.data.module import StreamDataModule
+from cl_lightning.contract.learning import Learned
+from cl_lightning.contract.learning import learn as learn_by
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import permuted, split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import HeadMode, Split
-from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.restartable import check_kept, made_by_init
-from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Candidate, Finetune, Learner, Phase
-from cl_lightning.protocol import Grants
-from cl_lightning.report.results import standing
-from cl_lightning.store.files import Store
-from cl_lightning.store.records import PhaseRecord
 
 SHAPE = (1, 6, 6)
 
@@ -77,85 +67,10 @@ def training(**options: Any) -> Training:
     return one_epoch(**{"max_epochs": 3, "batch_size": 10, "lr": 0.01, **options})
 
 
-@dataclass
-class Learned:
-    learner: Learner
-    phases: list[PhaseRecord]
-    matrix: list[list[float | None]]
-    engine: Phases
-    store: Store
-    lent: list[int]  # the number of past tasks that were lent with each
-    after: list[torch.Tensor]  # weights after each task
-
-    @property
-    def weights(self) -> torch.Tensor:
-        return weights_of(self.learner)
-
-    def phase(self, task: int | None = None) -> PhaseRecord:
-        """The last phase of a task, or of all."""
-        own = [p for p in self.phases if task is None or (p.place.part, p.place.index) == ("task", task)]
-        return own[-1]
-
-    def costs(self, task: int | None = None) -> dict:
-        return asdict(self.phase(task).costs)
-
-    def standing(self, task: int) -> dict:
-        return {c.name: standing(c) for c in self.phase(task).candidates}
-
-    def winner(self, task: int) -> dict:
-        return standing(self.phase(task).chosen)
-
-
-def weights_of(learner: Learner) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in learner.parameters()])
-
-
 def learn(
-    learner: Learner,
-    s: Stream,
-    settings: Training | None = None,
-    folder: Path | None = None,
-    callbacks: Sequence = (),
-    tasks: int | None = None,
-    fresh: Callable[[], Learner] | None = None,
+    learner: Learner, s: Stream, settings: Training | None = None, *more: Any, **options: Any
 ) -> Learned:
-    """The loop of ``experiment.train`` without configuration, checkpoints and loggers; over the first
-    ``tasks`` of the stream. Each task begins in a ``fresh`` learner that has loaded the state of the last."""
-    settings, learner.head = settings or training(), s.head
-    store, phases = Store(folder or folder_while(learner), "toy"), []
-    data = StreamDataModule(s)
-    engine = Phases(data, store, settings, callbacks=callbacks)
-    evaluator = Evaluator(s, settings, torch.device("cpu"), Grants())
-    matrix, lent, after, at_start = [evaluator.row(learner, 0)], [], [], made_by_init(learner)
-    for index in range(len(s) if tasks is None else tasks):
-        with data.open(index, past=learner.needs.past_data, to=learner) as task:
-            lent.append(len(task.past))
-            engine.learn(learner, task)
-            after.append(weights_of(learner))
-            if fresh:
-                check_kept(learner, at_start)
-        if fresh:
-            learner = loaded(fresh(), learner)
-        phases += engine.work.phases
-        engine.work.phases = []
-        predictors = engine.predictors(learner, index + 1, s.task_without_data(index))
-        matrix.append(next(iter(evaluator.measure(predictors, index + 1).rows.values())))
-        phases += engine.work.phases
-        engine.work.phases = []
-    return Learned(learner, phases, matrix, engine, store, lent, after)
-
-
-def loaded(learner: Learner, from_: Learner) -> Learner:
-    """The learner with all that another one would have saved."""
-    learner.load_state_dict(copy.deepcopy(from_.state_dict()))
-    return learner
-
-
-def folder_while(owner: object) -> Path:
-    """A folder that is there as long as its owner."""
-    folder = tempfile.mkdtemp()
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return learn_by(learner, s, settings or training(), *more, **options)
 
 
 class Coreset(Finetune):

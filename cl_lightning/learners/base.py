@@ -128,7 +128,8 @@ class Learner(UnderLightning):
     # True: predictions for a task never change once it is learned; checked at the end, and saves time.
     frozen_predictions = False
 
-    # What tests/test_contract.py asks of a learner that lies in conf/learner.
+    # What ``python -m cl_lightning.contract`` asks.
+    contract: tuple[str, ...] = ()  # arguments that name a small network and stream; empty: an MLP will do
     without_strength: Mapping[str, Any] | None = (
         None  # keys that make it finetune to the bit; None: no such keys
     )
