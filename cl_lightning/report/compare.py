@@ -32,6 +32,7 @@ COLUMNS = {  # results, and their heads in a table
     "search_seconds": "search CPU s",
 }
 
+TASK, FEW = "task", 10  # the accuracy on each task at the end, of so few tasks
 OWN = "own "  # begins the columns of what learners and callbacks log by tasks: the last value
 
 DAGGER = "†"  # beside what was chosen by whole streams, as in Veniat et al. 2021
@@ -190,7 +191,9 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
 def more_values_of(run: Results) -> dict[str, float | None]:
     """Results that papers print and that have no column of their own."""
     matrix, costs = run["accuracy_matrix"], run["costs"]
+    each = enumerate(matrix[-1]) if len(matrix[-1]) <= FEW else ()
     return {
+        **{f"{TASK} {task}": accuracy for task, accuracy in each},
         "first_task": matrix[1][0],
         "last_task": matrix[-1][-1],
         "published_flops": sum(cost["published_flops"] for cost in costs) / 1e12 or None,

@@ -11,7 +11,7 @@ import pytest
 
 from cl_lightning.cli.report import main
 from cl_lightning.report import across
-from cl_lightning.report.across import bars, by_learner, first_task, matrices, radar, so_far, tradeoff
+from cl_lightning.report.across import bars, by_learner, first_task, matrices, radar, ranks, so_far, tradeoff
 from cl_lightning.report.figures import draw_across
 from cl_lightning.report.parts import found
 from cl_lightning.report.results import sealed, text_of
@@ -65,6 +65,22 @@ def test_accuracy_so_far_and_memory_are_those_of_the_results() -> None:
             held = [fmean(sum(r["costs"][i]["held"].values()) / 1e6 for r in runs) for i in range(5)]
             assert memory[name] == pytest.approx(held)
             assert accuracy[name] == pytest.approx(means)
+
+
+def test_ranks_are_those_of_mean_accuracies_in_each_experiment() -> None:
+    (panel,) = ranks.figure(LEARNERS).axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == [
+        "permutations\ndomain",
+        "rotations\ndomain",
+    ]
+    for container in panel.containers:
+        expected = [
+            fmean(r["metrics"]["average_accuracy"] for r in of(container.get_label(), stream))
+            for stream in ("permutations", "rotations")
+        ]
+        assert list(container.lines[0].get_ydata()) == pytest.approx(expected)
+    assert len(panel.containers) == 3
+    assert ranks.figure({"gem": [*RUNS, {**of("gem", "rotations")[0], "fingerprint": "other"}]}) is None
 
 
 def test_bars_are_as_high_as_the_metrics() -> None:
