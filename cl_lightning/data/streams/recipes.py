@@ -264,6 +264,7 @@ def drifting(
     n_val: Size,
     n_test: Count | None,
     class_order: Order = "native",
+    test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """A mixture of classes that changes smoothly from the first group to the last (Farquhar and Gal 2018):
@@ -276,6 +277,7 @@ def drifting(
             f"smoothly needs more tasks than groups, two groups or more, and no more than the {len(order)} "
             f"classes of {images.name}."
         )
+    sizes = Sizes(n_train, n_val, n_test, test_share=test_share)
     classes_of = [order[g * classes_per_group :][:classes_per_group] for g in range(groups)]
     none_empty(images, [c for group in classes_of for c in group])
     place = [Fraction(index * (groups - 1), tasks - 1) for index in range(tasks)]
@@ -302,7 +304,8 @@ def drifting(
         own = [g for g in range(groups) if shares[g][index]]
         train = torch.cat([part(index, g, "training", images.train, n_train) for g in own])
         train = train[torch.randperm(len(train), generator=rng(seed, "drifting", index, "order"))]
-        test = torch.cat([part(index, g, "test", images.test, n_test) for g in own]).sort().values
+        tested = [part(index, g, "test", images.test, n_test) for g in own]
+        test = torch.cat([rows[: sizes.tested(len(rows))] for rows in tested]).sort().values
         labels, mixture = torch.full((len(images.classes),), -1), [0.0] * len(images.classes)
         labels[list(owned[index])] = torch.tensor(owned[index])
         for c in images.train.y[train].tolist():
