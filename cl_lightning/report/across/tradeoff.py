@@ -1,4 +1,5 @@
-"""Accuracy against memory and against operations (figure 3 of Veniat et al. 2021): above and left is good."""
+"""Accuracy against memory, operations and time: above and left is good (figure 3 of Veniat et al. 2021,
+figures 13 and 14 of Farquhar and Gal 2018)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from cl_lightning.report.across import (
     known,
     mean_and_deviation,
     operations,
+    seconds,
     seeds_of,
     streams,
 )
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
 
 def figure(learners: Learners) -> Figure | None:
     names = streams(learners)
-    drawn, axes = panels(2, height=2.0, columns=len(names), width=3.35 * len(names))
+    costs = {"memory, MB": held, "operations, Tflop": operations, "processor, s": seconds}
+    drawn, axes = panels(len(costs), height=2.0, columns=len(names), width=3.35 * len(names))
     for column, stream in enumerate(names):
-        for row, (head, cost) in enumerate({"memory, MB": held, "operations, Tflop": operations}.items()):
-            panel = axes[2 * column + row]
+        for row, (head, cost) in enumerate(costs.items()):
+            panel = axes[len(costs) * column + row]
             for place, (name, runs) in enumerate(learners.items()):
                 own = seeds_of(runs, stream)
                 values = known(run["metrics"]["average_accuracy"] for run in own)
