@@ -39,9 +39,8 @@ class Backbone(nn.Module):
         self.trunk, self.head, self.starts = PathModule(OrderedDict(trunk)), head, tuple(starts)
         self.needs_task = any(isinstance(module, ByTask) for module in self.modules())
         initialise(self, initialiser)
-        for kernel in (
-            p for p in self.parameters() if channels_last and p.dim() == 4
-        ):  # drawn before: layouts begin alike
+        # drawn before: layouts begin alike
+        for kernel in (p for p in self.parameters() if channels_last and p.dim() == 4):
             kernel.data = kernel.data.contiguous(memory_format=torch.channels_last)
 
     def forward(self, x: torch.Tensor, task: torch.Tensor | int | None = None) -> torch.Tensor:
@@ -86,9 +85,8 @@ class ByTask(nn.Module):
     def forward(self, h: torch.Tensor, task: torch.Tensor | int | None) -> torch.Tensor:
         if task is None:
             raise Refusal(
-                f"A network with backbone.{self.key}=per_task was called without the task's number. Pass "
-                "it, or choose "
-                f"backbone.{self.key}=shared."
+                f"A network with backbone.{self.key}=per_task was called without the task's number. Pass it, "
+                f"or choose backbone.{self.key}=shared."
             )
         if isinstance(task, int):
             return self.one(h, task)

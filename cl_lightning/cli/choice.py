@@ -53,10 +53,7 @@ def folder_of(job: Job) -> Path:
 
 
 def show_choices(
-    jobs: Sequence[Job],
-    scored: Sequence[Scored],
-    choices: Sequence[Choice],
-    console: Console | None = None,
+    jobs: Sequence[Job], scored: Sequence[Scored], choices: Sequence[Choice], console: Console | None = None
 ) -> None:
     """Every point with its score; of the winners alone what they came to on test data."""
     rows = []

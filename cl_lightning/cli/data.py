@@ -162,8 +162,7 @@ def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
     if alike is not None:
         print(
             f"A network trained on earlier tasks gives {alike.sure:.1%} of the images of task {alike.task} "
-            "an old class with probability "
-            f"{SURE} or more (mean entropy {alike.entropy:.2f} "
+            f"an old class with probability {SURE} or more (mean entropy {alike.entropy:.2f} "
             f"nats){': their pixels are permuted' * alike.permuted}."
         )
     return 0

@@ -53,12 +53,7 @@ More:
   resume=false      do not look for an earlier run of the same command"""
 
 
-LISTINGS = {
-    "learners": "learner",
-    "streams": "stream",
-    "experiments": "experiment",
-    "backbones": "backbone",
-}
+LISTINGS = {"learners": "learner", "streams": "stream", "experiments": "experiment", "backbones": "backbone"}
 
 
 PLACE = ("--config-dir", "-cd")  # options with a folder of configurations behind them

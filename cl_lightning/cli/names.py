@@ -13,13 +13,7 @@ from cl_lightning.config.suggestions import LIKE, close, likeness
 
 EVERYWHERE = ("none", "default")  # choices that say nothing of their group
 OPTIONS = ("--multirun", "--config-dir", "--cfg", "--help", "--hydra-help", "--version")
-FIRST = (
-    "trainer",
-    "learner",
-    "stream",
-    "backbone",
-    "selection.grid",
-)  # sections where a key is sought
+FIRST = ("trainer", "learner", "stream", "backbone", "selection.grid")  # sections where a key is sought
 
 
 def meant(argument: str, others: Sequence[str]) -> str:

@@ -17,14 +17,7 @@ from cl_lightning.config.resolvers import WITHOUT_RESULT, sweep_name
 from cl_lightning.config.suggestions import close
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.job_names import different, key_of
-from cl_lightning.selection.stream_level import (
-    Choice,
-    Point,
-    Scored,
-    choose,
-    outer_points,
-    winning,
-)
+from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points, winning
 from cl_lightning.selection.sweep import OURS, as_override
 
 AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells that sweep how it fares

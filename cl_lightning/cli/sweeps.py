@@ -60,10 +60,7 @@ def write_sweep(
         row = {"overrides": job.overrides, "run": run_from(folder, job), "state": state}
         rows.append({**row, "validation": job.value, **({"point": scored[place].number} if scored else {})})
     chosen = [
-        {
-            **asdict(choice),
-            "runs": [run_from(folder, job) for job in winning(choice, jobs, scored)],
-        }
+        {**asdict(choice), "runs": [run_from(folder, job) for job in winning(choice, jobs, scored)]}
         for choice in choices
     ]
     content: Mapping[str, Any] = {

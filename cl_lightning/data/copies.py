@@ -19,9 +19,8 @@ def copies_in(state: Mapping[str, Any], task: Task) -> dict[str, int]:
     turned or encoded, and copies that lie elsewhere, are not: this helps the honest to count.
     """
     images = torch.cat([split.x.cpu() for split in (task.train, task.val) if split is not None]).flatten(1)
-    images = images[
-        images.amax(1) != images.amin(1)
-    ]  # an image of one colour is no evidence: so is empty memory
+    # an image of one colour is no evidence: so is empty memory
+    images = images[images.amax(1) != images.amin(1)]
     found = {
         name: count for name, tensor in tensors_in(state) if (count := rows_in(tensor.detach().cpu(), images))
     }

@@ -55,11 +55,7 @@ class Finding:
     evidence: str
 
 
-def card_of(
-    start: StartRecord,
-    tasks: Sequence[TaskRecord],
-    rows: Sequence[RowRecord],
-) -> list[Finding]:
+def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowRecord]) -> list[Finding]:
     """The card of a run, made of its records; empty before the first task is learned."""
     stream, needs = start.stream, start.needs
     setting = Setting(

@@ -21,9 +21,8 @@ from cl_lightning.protocol import Grants, LearnerError, ProtocolError, copied, r
 from cl_lightning.randomness import rng, seeded
 from cl_lightning.store.records import Row
 
-KEPT_BYTES = (
-    1 << 30
-)  # test images kept in memory between evaluations, and as many mixed; others are made again
+# test images kept in memory between evaluations, and as many mixed; others are made again
+KEPT_BYTES = 1 << 30
 MIXED_BYTES = 1 << 28  # images of several tasks that are mixed at once
 LOOKED_AT = 256  # images that are predicted in two orders
 MASKED = -1e8  # a logit below this takes an output out of the choice
@@ -74,9 +73,8 @@ class Evaluator:
 
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
-        self.masks = (
-            False  # whether a learner took outputs out of the choice by itself, in what was predicted so far
-        )
+        # whether a learner took outputs out of the choice by itself, in what was predicted so far
+        self.masks = False
         self._kept: dict[int, Split] = {}
         self._mixed: list[tuple[list[Split], list]] = []  # splits that are kept, and mixed batches of them
         self._frozen: dict[tuple[str, int, bool], Predictions] = {}  # that are declared never to change again
@@ -143,11 +141,7 @@ class Evaluator:
         return self.row(predictor, learned, seen, probing=True)
 
     def row(
-        self,
-        predictor: Learner,
-        learned: int,
-        tasks: Sequence[int] | None = None,
-        probing: bool = False,
+        self, predictor: Learner, learned: int, tasks: Sequence[int] | None = None, probing: bool = False
     ) -> Row:
         return self.accuracies(self.found(predictor, learned, tasks, probing))
 
@@ -167,9 +161,8 @@ class Evaluator:
         tested = self.copy_of(predictor)
         able = self.able(tested, tasks)
         frozen = [task for task in able if predictor.frozen_predictions and learned > task + probing]
-        whole = (
-            learned == len(self.stream) and not probing
-        )  # the last row: what is declared frozen is looked at again
+        # the last row: what is declared frozen is looked at again
+        whole = learned == len(self.stream) and not probing
         known = (
             {}
             if whole
@@ -333,10 +326,8 @@ class Evaluator:
             return self._kept[task]
         split = self.stream.test(task)
         if sum(s.x.nbytes for s in (*self._kept.values(), split)) <= KEPT_BYTES:
-            self._kept[task] = (
-                # The first stay: tasks are tested in turn, so the latest would always be the wrong ones.
-                split
-            )
+            # The first stay: tasks are tested in turn, so the latest would always be the wrong ones.
+            self._kept[task] = split
         return split
 
 
@@ -381,7 +372,6 @@ def warn_of_nan(predictor: Learner, split: str, found: Mapping[int, Predictions]
     if parts:
         warnings.warn(
             f"{type(predictor).__name__} gave NaN logits for {split} images, which count as wrong: "
-            f"{', '.join(parts)}. "
-            "A lower learning rate or trainer.clip may help.",
+            f"{', '.join(parts)}. A lower learning rate or trainer.clip may help.",
             stacklevel=2,
         )

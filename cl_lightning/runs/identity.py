@@ -139,9 +139,8 @@ def used_data(settings: dict[str, Any]) -> dict[str, dict]:
     stands in for them, without places and remarks."""
     substitute = settings["data"].get("substitute") or {}
     known = {*settings["data"]["sources"], *substitute}
-    named = sorted(
-        set(texts(settings["stream"])) & known or known
-    )  # a recipe of one's own may name none: then any may be used
+    # a recipe of one's own may name none: then any may be used
+    named = sorted(set(texts(settings["stream"])) & known or known)
     stand_ins = {name: substitute[name] for name in named if name in substitute}
     sources = {
         name: settings["data"]["sources"].get(name, {})

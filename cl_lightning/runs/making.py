@@ -35,13 +35,7 @@ from cl_lightning.report.results import write_results
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.announce import tell_start
 from cl_lightning.runs.final import reference, validated
-from cl_lightning.runs.resume import (
-    begin_or_resume,
-    check_run,
-    restore,
-    restore_callbacks,
-    steps_until,
-)
+from cl_lightning.runs.resume import begin_or_resume, check_run, restore, restore_callbacks, steps_until
 from cl_lightning.selection.sweep import in_a_sweep
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import keep_newest, row_key, task_key

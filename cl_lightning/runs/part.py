@@ -27,12 +27,7 @@ def own_rounds() -> Rounds | None:
 
 
 def make_run(
-    cfg: DictConfig,
-    folder: Path,
-    stream: Stream,
-    command: Sequence[str],
-    ranks: Ranks,
-    rounds: Rounds | None,
+    cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str], ranks: Ranks, rounds: Rounds | None
 ) -> Results | None:
     """Make the run, or the part of it that is this job's; None where another job goes on. Rank 0 alone holds
     its folder."""

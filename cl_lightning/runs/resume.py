@@ -116,12 +116,7 @@ def begin_or_resume(
 
 
 def begun(
-    cfg: DictConfig,
-    folder: Path,
-    stream: Stream,
-    learner: Learner,
-    command: Sequence[str],
-    share: str | None,
+    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str], share: str | None
 ) -> tuple[Store, int]:
     if share is not None:
         return open_for_share(folder)

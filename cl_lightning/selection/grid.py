@@ -31,10 +31,9 @@ def searched(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[s
     for name, values in values_of(grid).items():
         if values != DEFAULT and name in own:
             raise Refusal(
-                f"trainer.{name}={own[name]} and selection.grid.{name}={values} are both given, and only "
-                "one can be "
-                f"trained with. Set trainer.{name}=null to search the grid, or leave selection.grid.{name} "
-                "out."
+                f"trainer.{name}={own[name]} and selection.grid.{name}={values} are both given, and only one "
+                f"can be trained with. Set trainer.{name}=null to search the grid, or leave "
+                f"selection.grid.{name} out."
             )
         if values == DEFAULT and name not in default:
             raise Refusal(

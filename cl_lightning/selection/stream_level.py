@@ -57,9 +57,8 @@ def without_seeds(points: list[Point]) -> list[Point]:
 class Scored:
     """A job of a search: a point, for one seed and one combination of what else the sweep varies."""
 
-    others: tuple[
-        str, ...
-    ]  # overrides that are neither the point's nor the seed's: each combination chooses for itself
+    # overrides that are neither the point's nor the seed's: each combination chooses for itself
+    others: tuple[str, ...]
     seed: int
     number: int  # of the point in the grid
     score: float | None  # the mean validation accuracy at the end of the stream; None: it did not get there

@@ -197,6 +197,5 @@ def load_plain(path: Path) -> Any:
     except pickle.UnpicklingError as reason:
         raise Refusal(
             f"{path} holds more than tensors and plain values, so it is not loaded: it was not written by "
-            "this program. "
-            "Remove the run's folder, or start afresh with resume=false."
+            "this program. Remove the run's folder, or start afresh with resume=false."
         ) from reason

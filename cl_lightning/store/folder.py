@@ -49,8 +49,7 @@ def locked(folder: Path, wait: float = 0.5) -> Iterator[None]:
         who = read_holder(holder)
         raise InUse(
             f"{folder} is in use by process {who['process']} on {who['machine']}, which is running the same "
-            "command. "
-            "Wait for it, or stop it: a folder belongs to one process at a time."
+            "command. Wait for it, or stop it: a folder belongs to one process at a time."
         ) from reason
     try:
         holder.write_text(json.dumps({"process": os.getpid(), "machine": platform.node()}))

@@ -125,8 +125,7 @@ class Arrays:
         if len(wrong):
             raise Refusal(
                 f"{split}_y[{wrong[0]}] of {self.place} is {array[wrong[0]]}, but there are classes 0 to "
-                f"{len(self.classes) - 1}. "
-                "Number classes from 0; give `classes` their names."
+                f"{len(self.classes) - 1}. Number classes from 0; give `classes` their names."
             )
         return array.astype(np.int64)
 

@@ -81,9 +81,8 @@ class ImageFolder:
                 if images and child.name not in numbers:
                     raise Refusal(
                         f"{child} is the folder of no class. The classes of {self.folder!r} are "
-                        f"{', '.join(list(self.classes)[:12])}"
-                        f"{', ...' * (len(self.classes) > 12)}: rename the folder, or set "
-                        f"data.sources.{self.folder}.classes."
+                        f"{', '.join(list(self.classes)[:12])}{', ...' * (len(self.classes) > 12)}: rename "
+                        f"the folder, or set data.sources.{self.folder}.classes."
                     )
                 found += [(file, numbers[child.name]) for file in images]
         if not found:

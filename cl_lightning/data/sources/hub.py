@@ -112,8 +112,7 @@ class ParquetImages:
         if not files:
             raise Refusal(
                 f"{self.local} holds no parquet file for the split {names[0]!r}. Its files must have "
-                f"{names[0]!r} in their names, or be "
-                "in a folder of that name."
+                f"{names[0]!r} in their names, or be in a folder of that name."
             )
         return files
 
@@ -158,8 +157,7 @@ class ParquetImages:
         ) as reason:  # no network, offline mode, no such repository
             raise Refusal(
                 f"The images of {self.folder!r} are not {where}, and the Hub's {self.repository} could not "
-                "be read: "
-                f"{(str(reason).splitlines() or ['no reason given'])[0]}\n"
+                f"be read: {(str(reason).splitlines() or ['no reason given'])[0]}\n"
                 "Set CL_LIGHTNING_DATA (or data.root) to a folder that holds them, connect to the network, "
                 "or use data=synthetic."
             ) from reason
@@ -191,9 +189,8 @@ class ParquetImages:
         ):
             empty = f", {column.null_count} of them empty" if column.null_count else ""
             raise Refusal(
-                f"The column of images of the {split} split of {self.folder!r} does not hold image files: "
-                f"it is {kind}{empty}. "
-                f"Set data.sources.{self.folder}.image to the column that does."
+                f"The column of images of the {split} split of {self.folder!r} does not hold image files: it "
+                f"is {kind}{empty}. Set data.sources.{self.folder}.image to the column that does."
             )
         return column.to_pylist()
 
@@ -210,9 +207,8 @@ class ParquetImages:
             if name in ours and ours.index(name) != number:
                 raise Refusal(
                     f"Class {number} of {self.folder!r} is {name!r} in its files, but "
-                    f"data.sources.{self.folder}.classes has it as number "
-                    f"{ours.index(name)}. Give the classes in the order of the files, which begins with "
-                    f"{', '.join(theirs[:5])}."
+                    f"data.sources.{self.folder}.classes has it as number {ours.index(name)}. Give the "
+                    f"classes in the order of the files, which begins with {', '.join(theirs[:5])}."
                 )
 
     def numbers(self) -> Mapping[str, int | None]:

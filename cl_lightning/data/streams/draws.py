@@ -43,9 +43,8 @@ class Sizes:
     )
     test_per_class: int | None = None  # at most so many, where n_test is None
     asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
-    test_share: Part | None = (
-        None  # this part of each class's test images: keeps the proportions of classes and of tasks
-    )
+    # this part of each class's test images: keeps the proportions of classes and of tasks
+    test_share: Part | None = None
 
     def __post_init__(self) -> None:
         if self.test_share is not None and self.n_test is not None:
@@ -183,6 +182,5 @@ def none_empty(images: Images, classes: Sequence[int]) -> None:
             if number not in pool.by_class:
                 raise Refusal(
                     f"Class {number} ({images.classes[number]}) of {images.name} has no {split} images. "
-                    "Leave it out with "
-                    "stream.class_order, or complete the data set."
+                    "Leave it out with stream.class_order, or complete the data set."
                 )

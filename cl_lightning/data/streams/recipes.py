@@ -205,8 +205,7 @@ def split(
     if tasks * classes_per_task > len(order):
         raise Refusal(
             f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but "
-            f"{len(order)} of {images.name} are "
-            "at hand. Lower stream.tasks or stream.classes_per_task."
+            f"{len(order)} of {images.name} are at hand. Lower stream.tasks or stream.classes_per_task."
         )
     groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
     return split_by_groups(
@@ -351,7 +350,6 @@ def order_classes(images: Images, class_order: Order, seed: int) -> list[int]:
     if len(set(class_order)) != len(class_order) or not set(class_order) <= set(known):
         raise Refusal(
             f"stream.class_order={class_order} must be native, frequency, random, or name classes 0 to "
-            f"{len(known) - 1} of {images.name}, "
-            "each at most once."
+            f"{len(known) - 1} of {images.name}, each at most once."
         )
     return list(class_order)

@@ -44,13 +44,11 @@ class TaskSpec:
     """One task of a sequence, as it is asked for. Sizes are totals over its classes; None: all there are."""
 
     source: Text
-    classes: Literal["all"] | Count | Classes = (
-        "all"  # all, in their own order | how many, drawn in random order | which
-    )
+    # all, in their own order | how many, drawn in random order | which
+    classes: Literal["all"] | Count | Classes = "all"
     like: Size | None = None  # the classes and their order of this earlier task (counted from 0)
-    labels: Literal["keep", "shift", "permute"] = (
-        "keep"  # shift: j becomes j + 1, the last one 0 | permute: at random
-    )
+    # shift: j becomes j + 1, the last one 0 | permute: at random
+    labels: Literal["keep", "shift", "permute"] = "keep"
     n_train: Count | None = None
     n_val: Size | None = None  # None: the stream's
     n_test: Count | None = None
