@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -10,6 +11,7 @@ from omegaconf import OmegaConf
 
 from cl_lightning.cli.help import GROUPS, LISTINGS, choices_of, default_choices, folders_of
 from cl_lightning.config.suggestions import LIKE, close, likeness
+from cl_lightning.config.trees import dotted
 
 EVERYWHERE = ("none", "default")  # choices that say nothing of their group
 OPTIONS = ("--multirun", "--config-dir", "--cfg", "--help", "--hydra-help", "--version")
@@ -36,7 +38,9 @@ def as_choice(key: str, value: str, others: Sequence[str]) -> str:
     for group in near or sorted(GROUPS, key="experiment".__eq__):  # which comes last
         files = choices_of(group, folders)
         found = [next(iter(close(name, files) if near else []), name) for name in names]
-        if group not in given and {*found} <= {*files} - ({*EVERYWHERE} if not near else set()):
+        if {*found} <= {*files} - ({*EVERYWHERE} if not near else set()):
+            if group in given:
+                return ""
             plus = "" if group in default_choices(folders[0]) or "/" in group else "+"
             return f"{plus}{group}={','.join(found)}"
     return ""
@@ -63,7 +67,7 @@ def as_key(argument: str, others: Sequence[str]) -> str:
 def keys_beside(others: Sequence[str]) -> list[str]:
     """All keys of a command without its wrong argument; of the shortest one there is, if the rest of it is
     wrong, too."""
-    from cl_lightning.config.compose import compose_config, key_paths  # late: --help reads files alone
+    from cl_lightning.config.compose import compose_config  # late: --help reads files alone
 
     folders = [f"file://{folder.resolve()}" for folder in folders_of(others)[1:]]
     overrides = [first_of_a_sweep(other) for other in others if "=" in other and not other.startswith("-")]
@@ -71,7 +75,8 @@ def keys_beside(others: Sequence[str]) -> list[str]:
         cfg = compose_config(*overrides, *[f"hydra.searchpath=[{','.join(folders)}]"] * bool(folders))
     except Exception:  # it is about another argument
         cfg = compose_config()
-    return key_paths(OmegaConf.to_container(cfg))
+    settings: Any = OmegaConf.to_container(cfg)
+    return [path for path, _ in dotted(settings)]
 
 
 def first_of_a_sweep(override: str) -> str:
