@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.sweeps import show_runs, sweep_lock, tell_unsent, write_sweep
+from cl_lightning.cli.sweeps import combinations, show_runs, sweep_lock, tell_unsent, write_sweep
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import as_override, lateness
 
@@ -61,9 +59,7 @@ class InRounds:
 def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
     """Every combination of the values on the command line; the rounds of all go on side by side."""
     loader = sweeper.hydra_context.config_loader
-    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
-    runs = [InRounds(list(combination)) for combination in sweeper.split_arguments(parsed, None)[0]]
+    runs = [InRounds(combination) for combination in combinations(sweeper, arguments)]
     configs = [loader.load_sweep_config(sweeper.config, run.overrides) for run in runs]
     for cfg in configs:
         check_shared_out(sweeper, cfg)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cl_lightning.report.projection import AXES, Point, Sheet
-from cl_lightning.store.atomic import write_whole
+from cl_lightning.store.atomic import write_json
 from cl_lightning.store.folder import is_writable
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def new_attempt(folder: Path, account: Account, names: Sequence[str]) -> tuple[A
     own = (str(len(earlier) + 1), secrets.token_hex(3))
     attempt = Attempt(as_id((*names, *own)), account.project, account.entity)
     if is_writable(folder):
-        with write_whole(folder / "wandb.json") as building:
-            building.write_text(json.dumps([asdict(each) for each in (*earlier, attempt)], indent=1))
+        write_json(folder / "wandb.json", [asdict(each) for each in (*earlier, attempt)])
     return attempt, earlier
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from cl_lightning.config.trees import leaves, targets
 from cl_lightning.config.version import VERSION
 from cl_lightning.protocol import OWN, nearness
 
@@ -140,7 +141,8 @@ def used_data(settings: dict[str, Any]) -> dict[str, dict]:
     substitute = settings["data"].get("substitute") or {}
     known = {*settings["data"]["sources"], *substitute}
     # a recipe of one's own may name none: then any may be used
-    named = sorted(set(texts(settings["stream"])) & known or known)
+    texts = {value for _, value in leaves(settings["stream"]) if isinstance(value, str)}
+    named = sorted(texts & known or known)
     stand_ins = {name: substitute[name] for name in named if name in substitute}
     sources = {
         name: settings["data"]["sources"].get(name, {})
@@ -152,15 +154,6 @@ def used_data(settings: dict[str, Any]) -> dict[str, dict]:
     }
     asked = {name: settings["data"]["sources"].get(name, {}).get("classes") for name in stand_ins}
     return {"sources": kept, "substitute": stand_ins, "asked": asked}
-
-
-def texts(node: Any) -> list[str]:
-    """All texts in nested values."""
-    if isinstance(node, dict):
-        return [text for part in node.values() for text in texts(part)]
-    if isinstance(node, list):
-        return [text for part in node for text in texts(part)]
-    return [node] if isinstance(node, str) else []
 
 
 def versions(cfg: DictConfig) -> dict[str, str]:
@@ -189,14 +182,6 @@ def hash_of(sources: Mapping[str, bytes]) -> str:
     for name, source in sorted(sources.items()):
         digest.update(name.encode() + b"\0" + source)
     return digest.hexdigest()[:12]
-
-
-def targets(node: Any) -> set[str]:
-    """All ``_target_``s in nested values."""
-    if isinstance(node, dict):
-        own = {str(node["_target_"])} if "_target_" in node else set()
-        return own.union(*map(targets, node.values()))
-    return set().union(*map(targets, node)) if isinstance(node, list) else set()
 
 
 def own_sources(names: Iterable[str]) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cl_lightning.parallel.rendezvous import rank_from_env
-from cl_lightning.store.atomic import write_whole
+from cl_lightning.store.atomic import read_json, write_json
 
 OURS = "hydra_plugins.cl_lightning."
 GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs
@@ -138,17 +138,13 @@ def tell_job(about: dict[str, Any]) -> None:
 
 
 def write_job(sweep: Path, number: int, about: dict[str, Any]) -> None:
-    with write_whole(sweep / JOBS / f"{number}.json") as building:
-        building.write_text(json.dumps(about))
+    write_json(sweep / JOBS / f"{number}.json", about)
 
 
 def read_job(sweep: Path, number: int) -> dict[str, Any]:
     """What is known of a job: its ``overrides``, and what it has said of itself: the ``folder`` of its run
     when it has begun, then that it is ``done`` with its ``value``, or why it ``failed``."""
-    try:
-        return dict(json.loads((sweep / JOBS / f"{number}.json").read_text()))
-    except (OSError, ValueError, TypeError):
-        return {}
+    return read_json(sweep / JOBS / f"{number}.json")
 
 
 def read_jobs(sweep: Path) -> list[dict[str, Any]]:
