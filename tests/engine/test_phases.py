@@ -20,7 +20,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Refusal
-from cl_lightning.learners import Candidate, Finetune, Phase
+from cl_lightning.learners import Finetune, Phase
 from tests import toys
 from tests.toys import builder, learn
 
@@ -104,16 +104,6 @@ def test_one_candidate_needs_none() -> None:
     assert learned.winner(2)["val_accuracy"] is None
 
 
-@pytest.mark.parametrize("names", [(), ("a", "a")])
-def test_candidates_need_names_of_their_own(names: tuple) -> None:
-    class Nameless(Finetune):
-        def candidates(self, task):
-            return [Candidate(copy.deepcopy(self.network), name=name) for name in names]
-
-    with pytest.raises(Refusal, match="a name of its own"):
-        learn(make(Nameless), toys.stream())
-
-
 class Coreset(Finetune):
     """Tests with a copy that saw three stored examples once more."""
 
@@ -174,16 +164,6 @@ def test_of_scores_below_zero_the_highest_wins_in_one_share_or_several() -> None
             toys.training(candidates_at_once=at_once),
         )
         assert found == [(0.5, -2.0)]
-
-
-@pytest.mark.parametrize("score", [float("nan"), float("inf")])
-def test_a_score_that_cannot_be_compared_is_refused_by_name(score: float) -> None:
-    class Odd(Finetune):
-        def learn(self, task):
-            yield Phase(self.candidates(task), name="odd", score=lambda c, val: score)
-
-    with pytest.raises(Refusal, match=rf"score of lr=0\.01 in phase 'odd' of task 0 is {score}.*finite"):
-        learn(make(Odd), toys.stream(tasks=1))
 
 
 def test_strategies_of_lightning_that_look_at_one_model_are_refused() -> None:
