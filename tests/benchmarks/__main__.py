@@ -209,7 +209,7 @@ def evaluation(effort: Effort) -> Iterator[Row]:
     stream = Mock(head=Head("domain", 10, HEAD.owned * tasks), test=splits.__getitem__)
     stream.__len__ = lambda self: tasks
     evaluator = Evaluator(stream, toys.one_epoch(), torch.device("cpu"), Grants())
-    learner, network = Finetune(partial(MLP, (1, 28, 28), sizes=(100, 100)), HEAD), bare.mlp()
+    learner, network = Finetune(build=partial(MLP, (1, 28, 28), sizes=(100, 100)), head=HEAD), bare.mlp()
 
     def loop() -> None:
         for split in splits:
