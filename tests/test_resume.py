@@ -692,20 +692,6 @@ def test_results_are_written_whole(tmp_path: Path) -> None:
     assert json.loads((folder / "results.json").read_text())["finished"] is True
 
 
-def test_training_before_a_test_leaves_no_moments_behind(tmp_path: Path) -> None:
-    options = (
-        *FRAGILE,
-        "learner._target_=tests.toys.Coreset",
-        "trainer.optimizer_state=carry",
-        "stream.tasks=3",
-        "selection=none",
-        "trainer.patience=null",
-    )
-    plain = run(tmp_path / "whole", *options)
-    killed("test:3", lambda: run(tmp_path / "killed", *options))
-    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(plain)
-
-
 def test_curves_lose_no_row_at_a_kill_and_have_none_twice(tmp_path: Path) -> None:
     options = (*FRAGILE, "trainer.log_every=1", "trainer.checkpoint_minutes=0.0002")
     run(tmp_path / "whole", *options)
