@@ -142,11 +142,8 @@ def divided(sizes: Sequence[int], tasks: int, key: str = "") -> list[int]:
     """The sizes of one of ``tasks`` networks that share the units of one."""
     narrow = [size // tasks for size in sizes]
     if any(size < 1 for size in narrow):
-        advice = (
-            f"Make them wider with backbone.{key}, or use fewer tasks."
-            if key
-            else "Take fewer tasks, or another backbone."
-        )
+        wider = f"Make them wider with backbone.{key}, or use fewer tasks."
+        advice = wider if key else "Take fewer tasks, or another backbone."
         raise Refusal(
             f"Layers of {', '.join(map(str, sizes))} units divided among {tasks} tasks are left without "
             f"units. {advice}"

@@ -44,11 +44,8 @@ def run_config(cfg: DictConfig) -> float | None:
         termination.exit_if_requested()  # what was interrupted may fail in any way
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
-        message = sentence(
-            from_hydra(error, [] if in_a_sweep() else sys.argv[1:])
-            if isinstance(error, OmegaConfBaseException)
-            else error
-        )
+        typed = [] if in_a_sweep() else sys.argv[1:]
+        message = sentence(from_hydra(error, typed) if isinstance(error, OmegaConfBaseException) else error)
         if in_a_sweep():
             tell_failure(message)
             raise Refusal(message) from None

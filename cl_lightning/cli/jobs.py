@@ -43,7 +43,7 @@ def new_sweep() -> list[Job]:
 
 
 def failures(jobs: Sequence[Job]) -> list[str]:
-    """Lines that name each job that failed by what it has and not all jobs have, and say why."""
+    """A line for each job that failed: the overrides in which it differs from the others, and why."""
     failed = [job for job in jobs if job.failure]
     lines = [f"{len(failed)} of {len(jobs)} jobs failed. The same command again does only what is missing."]
     for job in failed:

@@ -20,7 +20,7 @@ from cl_lightning.cli.sweeps import (
     write_sweep,
 )
 from cl_lightning.config.resolvers import WITHOUT_RESULT, sweep_name
-from cl_lightning.config.suggestions import close
+from cl_lightning.config.suggestions import names_like
 from cl_lightning.config.trees import dotted
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.job_names import different, key_of
@@ -93,7 +93,7 @@ def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> N
             raise
         settings: Any = OmegaConf.to_container(cfg)
         del settings["selection"]["stream"]  # which has the wrong key, too
-        near = close(key, dict(dotted(settings)))
+        near = names_like(key, dict(dotted(settings)))
         meant = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(
             f"selection.stream goes through {key}, which is not a key with learner={learner_name(cfg)} and "
@@ -143,8 +143,8 @@ def chosen_runs(folder: Path) -> set[Path]:
 
 
 def tag_chosen(sweeper: Any, before: set[Path]) -> None:
-    """Where the runs log to Weights & Biases: tag there those that are chosen now, and not those that were
-    ``before`` alone."""
+    """Where the runs log to Weights & Biases: move the tag of chosen runs from those of ``before`` to those
+    that are chosen now."""
     from cl_lightning.loggers.wandb_service import mark_chosen
 
     now = chosen_runs(sweeper.launcher.folder)

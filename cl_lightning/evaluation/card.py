@@ -266,8 +266,5 @@ def past_lent(facts: Sequence[TaskFacts]) -> str:
 def stored_examples(facts: Sequence[TaskFacts]) -> str:
     copies = [count for fact in facts for count in fact.copies.values()]
     where = sorted({name for fact in facts for name in fact.copies})
-    return (
-        f"{sum(copies)} training examples were found in {', '.join(where[:3])}{', ...' * (len(where) > 3)}"
-        if copies
-        else ""
-    )
+    places = f"{', '.join(where[:3])}{', ...' * (len(where) > 3)}"
+    return f"{sum(copies)} training examples were found in {places}" if copies else ""

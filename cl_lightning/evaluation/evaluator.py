@@ -163,13 +163,8 @@ class Evaluator:
         frozen = [task for task in able if predictor.frozen_predictions and learned > task + probing]
         # the last row: what is declared frozen is looked at again
         whole = learned == len(self.stream) and not probing
-        known = (
-            {}
-            if whole
-            else {
-                task: self._frozen[key] for task in frozen if (key := (name, task, probing)) in self._frozen
-            }
-        )
+        keys = {task: (name, task, probing) for task in frozen if not whole}
+        known = {task: self._frozen[key] for task, key in keys.items() if key in self._frozen}
         rest = [task for task in able if task not in known]
         split_of = (lambda task: self.subset(self.test(task))) if probing else self.test
         found = known | self.predictions(tested, rest, split_of, ("evaluate", learned), asked)
@@ -199,7 +194,7 @@ class Evaluator:
         return [found[task].accuracy if task in found else None for task in self.tasks]
 
     def copy_of(self, predictor: Learner) -> Learner:
-        """What is asked and tested in its place, and thrown away."""
+        """A copy of the predictor, which is asked and tested in its place, and thrown away."""
         self.grants.check(predictor)
         return copied(predictor).to(self.device).eval()
 

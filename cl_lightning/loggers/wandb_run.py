@@ -162,7 +162,7 @@ def log_figures(run: Any, folder: Path, learned: int) -> None:
 
 
 def log_files(run: Any, folder: Path, checkpoints: bool) -> None:
-    """The artifact ``results``, under the run's id, too."""
+    """Send the artifact ``results``; the run's id is an alias of its version."""
     import wandb
 
     artifact = wandb.Artifact("results", type="results")

@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 SUPERSEDED = "superseded"  # the tag of a run that has a newer one with all of its points
 CHOSEN = "chosen"  # of a run that a search over whole streams chose
-MOST = {  # characters that W&B takes; of an id fewer, as the names of tables, of at most 128, begin with it
-    "id": 100,
-    "name": 120,
-    "group": 120,
-    "tag": 64,
-}
+# Characters that W&B takes; of an id fewer, as the names of tables, of at most 128, begin with it.
+MOST = {"id": 100, "name": 120, "group": 120, "tag": 64}
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def effective_settings(cfg: DictConfig) -> dict[str, Any]:
 
 
 def as_used(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the word grid in the place of values of the trainer's that a grid has taken over.
+    """The settings, where the word ``grid`` stands for the trainer's values that a grid has taken over.
     (A fingerprint is made without: runs that are finished are found again.)"""
     from cl_lightning.selection.grid import values_of
 
@@ -233,7 +233,7 @@ def imported_names(source: bytes, package: str) -> set[str]:
 
 
 def environment() -> dict[str, str]:
-    """The machine, as far as it may explain a difference."""
+    """What of the machine may explain a difference between results."""
     packages = ("pytorch-lightning", "hydra-core", "torchmetrics", "numpy")
     return {
         "python": platform.python_version(),

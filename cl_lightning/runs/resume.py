@@ -64,7 +64,7 @@ NO_VALIDATION = (
 
 
 def refuse_to_choose(reason: str) -> None:
-    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
+    """Refuse a run that returns None, in a sweep that chooses by what runs return."""
     if sweeper := sweeper_that_chooses():
         raise Refusal(
             f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}"

@@ -176,12 +176,8 @@ def check_grid(grid: Any, learner: type[Learner], backbone: Any = None, path: st
             raise Refusal(f"{path}.{name}={values} has {twice[0]} twice: the candidates would be the same.")
         for value in values:
             if of_network:
-                check_arguments(
-                    backbone.func,
-                    {**backbone.keywords, name.removeprefix(TOPOLOGY): value},
-                    "backbone",
-                    ("input_shape", "head"),
-                )
+                keys = {**backbone.keywords, name.removeprefix(TOPOLOGY): value}
+                check_arguments(backbone.func, keys, "backbone", ("input_shape", "head"))
                 continue
             owner = Hyperparameters if name in OPTIMIZER_KEYS else Training if name in OF_A_GRID else learner
             check_value(owner, name, value, f"{path}.{name}")

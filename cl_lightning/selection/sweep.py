@@ -91,7 +91,7 @@ def lateness(launcher: str | None) -> float:
 
 
 def sweeper_that_chooses() -> str | None:
-    """Inside a job of a sweep: what may choose by what runs return, as all sweepers do but those that only go
+    """The sweeper of this job's sweep if it may choose by what runs return: any but those that only go
     through a grid."""
     if not in_a_sweep():
         return None

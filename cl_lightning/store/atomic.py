@@ -64,7 +64,7 @@ def is_there(path: Path) -> bool:
 
 
 def in_time(look: Callable[[], T | None], seconds: float) -> T | None:
-    """What a look finds, which is repeated for so many seconds; None where it finds nothing."""
+    """Repeat ``look`` for so many seconds, until it finds something; None if it does not."""
     until = monotonic() + seconds
     while (found := look()) is None and monotonic() < until:
         sleep(1)

@@ -55,7 +55,7 @@ def status_of(folder: Path) -> Status | None:
 
 
 class Progress:
-    """Says of a run, while it is held, how far it is."""
+    """Writes the status of a run while it is held: how far it is, and how it ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, before = folder, read_status(folder) or Status("running")

@@ -66,7 +66,7 @@ def opened(image: bytes | Path) -> Any:
 
 
 def regular(file: Path) -> Path:
-    """A file that ends: to open a named pipe waits for ever."""
+    """The file, refused if it is no regular one: to open a named pipe would wait for ever."""
     if file.exists() and not file.is_file():
         raise OSError(f"{file} is no regular file")
     return file

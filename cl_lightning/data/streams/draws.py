@@ -40,11 +40,8 @@ class Sizes:
     n_test: int | None
     balanced: bool = False  # as many of each class
     on_shortage: Shortage = "error"  # shrink: use what there is, and say so in the results
-    held_out: int | None = (
-        # Images a class that only validation draws from, the same for all tasks and seeds; None: no such
-        # pool.
-        None
-    )
+    # Images a class that only validation draws from, the same for all tasks and seeds; None: no such pool.
+    held_out: int | None = None
     test_per_class: int | None = None  # at most so many, where n_test is None
     asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
     # this part of each class's test images: keeps the proportions of classes and of tasks

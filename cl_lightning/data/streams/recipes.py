@@ -71,7 +71,7 @@ def permuted(
 def permutations_of(
     kind: str, pixels: int, seed: int, first_identity: bool
 ) -> Callable[[int], torch.Tensor | None]:
-    """Draws the permutation of each task; of the first none, where it is to be as it is."""
+    """A function that draws the permutation of a task; None for the first one if it stays as it is."""
 
     def permutation(index: int) -> torch.Tensor | None:
         if first_identity and index == 0:

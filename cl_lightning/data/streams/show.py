@@ -54,11 +54,9 @@ class Show:
             flipped = torch.rand(len(x), generator=generator) < 0.5
             x = torch.where(moved(flipped, x.device)[:, None, None, None], x.flip(-1), x)
         if self.crop:
-            n, channels, height, width = x.shape
-            p = self.crop
-            wide = (
-                black[:, :, None, None].to(x.dtype).expand(n, channels, height + 2 * p, width + 2 * p).clone()
-            )
+            (n, channels, height, width), p = x.shape, self.crop
+            border = black[:, :, None, None].to(x.dtype)
+            wide = border.expand(n, channels, height + 2 * p, width + 2 * p).clone()
             wide[:, :, p : p + height, p : p + width] = x
             # a view: (n, channels, 2p + 1, 2p + 1, height, width)
             windows = wide.unfold(2, height, 1).unfold(3, width, 1)
@@ -75,12 +73,8 @@ def resize(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tens
     as their luminance."""
     channels, height, width = shape
     if x.shape[1] == 3 and channels == 1:
-        x = (
-            (x.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None])
-            .sum(1, keepdim=True)
-            .round()
-            .to(torch.uint8)
-        )
+        luminance = x.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+        x = luminance.sum(1, keepdim=True).round().to(torch.uint8)
     h, w = x.shape[2:]
     if (h, w) != (height, width) and fit == "pad":
         if h > height or w > width:
@@ -91,12 +85,8 @@ def resize(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tens
         top, left = (height - h) // 2, (width - w) // 2
         x = F.pad(x, (left, width - w - left, top, height - h - top))
     elif (h, w) != (height, width):
-        x = (
-            F.interpolate(x.float(), (height, width), mode="bilinear", align_corners=False, antialias=True)
-            .add_(ROUNDING)
-            .clamp_(0, 255)
-            .to(torch.uint8)
-        )
+        x = F.interpolate(x.float(), (height, width), mode="bilinear", align_corners=False, antialias=True)
+        x = x.add_(ROUNDING).clamp_(0, 255).to(torch.uint8)
     return x.expand(-1, channels, -1, -1) if x.shape[1] != channels else x
 
 
