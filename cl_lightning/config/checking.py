@@ -153,7 +153,8 @@ def check(annotation: Any, value: Any, path: str) -> None:
     """Refuse a value that an annotation rules out; a dataclass stands for a mapping with its fields."""
     if isinstance(annotation, type) and is_dataclass(annotation) and not isinstance(value, annotation):
         check(Mapping, value, path)
-        return check_arguments(annotation, value, path)
+        check_arguments(annotation, value, path)
+        return
     if isinstance(value, float) and not math.isfinite(value):
         raise Refusal(f"{path}={value} must be a finite number: results could not hold it.")
     if not fits(annotation, value):

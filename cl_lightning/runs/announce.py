@@ -38,7 +38,7 @@ def tell_start(cfg: DictConfig, stream: Stream, learner: Learner, learned: int) 
 def tell_shown(cfg: DictConfig, folder: Path) -> None:
     """Say that the run was finished before, and of each logger that was asked for that it gets nothing. A
     sweep is told, and says so of all its runs at its end."""
-    tell_job({"shown": True})
+    tell_job(shown=True)
     if not in_a_sweep():
         say("Finished before: it is only shown. resume=false starts afresh.")
         for line in unlogged(OmegaConf.to_container(cfg.logger, resolve=True), folder):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -114,22 +113,9 @@ def check_direction(sweeper: DictConfig) -> None:
         raise SystemExit(2)
 
 
-def tell_folder(folder: Path) -> None:
-    """Say which run a sweep's job is, so that the sweep can look on; outside of sweeps, nothing."""
-    tell_job({"folder": str(folder.resolve()), "process": os.getpid()})
-
-
-def tell_end(value: float | None) -> None:
-    """Say at once that a sweep's job is done, and what it returns; outside of sweeps, nothing."""
-    tell_job({"done": True, "value": value})
-
-
-def tell_failure(said: str) -> None:
-    """Say at once why a sweep's job failed; outside of sweeps, nothing."""
-    tell_job({"failed": said})
-
-
-def tell_job(about: dict[str, Any]) -> None:
+def tell_job(**about: Any) -> None:
+    """Add to what a sweep's job says of itself (see ``read_job``), at once, so that the sweep can look on;
+    outside of sweeps, nothing."""
     is_writer = (rank_from_env() or (0,))[0] == 0  # of several processes of one run the first speaks for all
     if is_writer and in_a_sweep() and str(HydraConfig.get().sweeper._target_).startswith(OURS):
         hydra = HydraConfig.get()

@@ -197,17 +197,6 @@ def test_loaders_give_the_phase_its_mini_batches_and_nothing_before() -> None:
         StreamDataModule(toys.stream()).train_dataloader()
 
 
-def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> None:
-    from dataclasses import fields
-
-    import yaml
-
-    from cl_lightning.config.resolvers import conf_dir
-
-    keys = yaml.safe_load((Path(conf_dir()) / "trainer" / "default.yaml").read_text())
-    assert set(keys) == {field.name for field in fields(Training)}
-
-
 class LooksAround(Coreset):
     """Notes what its predictors find: the head, and the mode of the network."""
 
