@@ -33,13 +33,9 @@ from tests.dying import POINTS, dying, forked, in_a_child, killed
 
 # Small mini-batches and blocks, a checkpoint after each, dropout and Adam: there is something to lose.
 FRAGILE = (
-    "trainer.batch_size=16",
-    "trainer.block=2",
-    "trainer.checkpoint_minutes=0",
-    "backbone.dropout=0.2",
-    "trainer.max_epochs=3",
-    "stream.tasks=2",
-)
+    "trainer.batch_size=16", "trainer.block=2", "trainer.checkpoint_minutes=0", "backbone.dropout=0.2",
+    "trainer.max_epochs=3", "stream.tasks=2",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -111,15 +107,9 @@ def flip_a_bit(path: Path) -> None:
 
 DAMAGES = [truncate, empty, flip_a_bit, Path.unlink]
 FILES = [
-    "run.json",
-    "tasks/000.json",
-    "tasks/000.pt",
-    "tasks/001.json",
-    "tasks/001.pt",
-    "rows/000.json",
-    "rows/001.json",
-    "rows/002.json",
-]
+    "run.json", "tasks/000.json", "tasks/000.pt", "tasks/001.json", "tasks/001.pt", "rows/000.json",
+    "rows/001.json", "rows/002.json",
+]  # fmt: skip
 
 
 BEFORE_OTHERS = ("tasks/000.json", "tasks/001.json", "rows/000.json", "rows/001.json")

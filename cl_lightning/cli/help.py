@@ -10,17 +10,9 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
 
 GROUPS = (
-    "experiment",
-    "learner",
-    "stream",
-    "stream/show",
-    "backbone",
-    "data",
-    "selection",
-    "trainer",
-    "logger",
-    "dnn",
-)
+    "experiment", "learner", "stream", "stream/show", "backbone", "data", "selection", "trainer",
+    "logger", "dnn",
+)  # fmt: skip
 
 INTRODUCTION = """cl_lightning: continual-learning experiments on PyTorch Lightning.
 

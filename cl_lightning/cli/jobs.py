@@ -13,13 +13,8 @@ from cl_lightning.selection.job_names import name_of
 from cl_lightning.selection.sweep import in_a_sweep
 
 OF_SWEEPS = (
-    "hydra.mode",
-    "hydra/launcher",
-    "hydra.launcher",
-    "hydra/sweeper",
-    "hydra.sweeper",
-    "hydra.sweep.",
-)
+    "hydra.mode", "hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -25,20 +25,9 @@ if TYPE_CHECKING:
     from cl_lightning.data.streams.stream import Stream
 
 IRRELEVANT = (
-    "name",
-    "outputs",
-    "resume",
-    "cache",
-    "logger",
-    "progress",
-    "figures",
-    "debug",
-    "run",
-    "from_task",
-    "tuned",
-    "chosen",
-    "checkpoints",
-)
+    "name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task",
+    "tuned", "chosen", "checkpoints",
+)  # fmt: skip
 
 # What of this package can change a result, whatever the learner: rooms, and files.
 OF_RESULTS = (
