@@ -39,7 +39,7 @@ class Backbone(nn.Module):
         self.trunk, self.head, self.starts = PathModule(OrderedDict(trunk)), head, tuple(starts)
         self.needs_task = any(isinstance(module, ByTask) for module in self.modules())
         initialise(self, initialiser)
-        # drawn before: layouts begin alike
+        # Drawn before: layouts begin alike.
         for kernel in (p for p in self.parameters() if channels_last and p.dim() == 4):
             kernel.data = kernel.data.contiguous(memory_format=torch.channels_last)
 

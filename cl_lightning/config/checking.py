@@ -168,7 +168,7 @@ def fits(annotation: Any, value: Any) -> bool:
         found = adapter_of(annotation).validate_json(json.dumps(value))
     except ValidationError:
         return False
-    # the value is an object, not of YAML's; or the annotation says nothing of values, as nn.Module
+    # The value is an object, not of YAML's; or the annotation says nothing of values, as nn.Module.
     except Exception:
         return True
     return not isinstance(value, bool | float) or type(found) is type(value)  # literals are compared by ==

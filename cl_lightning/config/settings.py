@@ -35,7 +35,7 @@ class Hyperparameters:
     momentum: Rate = 0.0
 
 
-# which the trainer and a grid may name
+# Keys that the trainer and a grid may name.
 OPTIMIZER_KEYS = tuple(field.name for field in fields(Hyperparameters))
 OF_A_GRID = (*OPTIMIZER_KEYS, "restore")  # which the trainer has, and a grid may have
 
@@ -103,7 +103,7 @@ class Training:
     precision: Literal[32, "32", "bf16-mixed"]  # 16-mixed would have one loss scaler for all candidates
     accelerator: Literal["cpu", "gpu", "cuda", "mps", "auto"]
     devices: Count | Literal["auto"]
-    # beyond, the operating system may refuse them and end the process
+    # Beyond, the operating system may refuse them and end the process.
     threads: Annotated[int, Field(ge=1, le=1024)]
     checkpoint_minutes: NotNegative
     log_every: Size

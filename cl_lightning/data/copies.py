@@ -20,7 +20,7 @@ def copies_in(state: Mapping[str, Any], task: Task) -> dict[str, int]:
     turned or encoded, and copies that lie elsewhere, are not: this helps the honest to count.
     """
     images = torch.cat([split.x.cpu() for split in (task.train, task.val) if split is not None]).flatten(1)
-    # an image of one colour is no evidence: so is empty memory
+    # An image of one colour is no evidence: so is empty memory.
     images = images[images.amax(1) != images.amin(1)]
     tensors = {path: leaf.detach().cpu() for path, leaf in leaves(state) if isinstance(leaf, Tensor)}
     found = {path.replace("_extra_state.", ""): rows_in(tensor, images) for path, tensor in tensors.items()}

@@ -21,7 +21,7 @@ from cl_lightning.protocol import Grants, LearnerError, ProtocolError, copied, r
 from cl_lightning.randomness import rng, seeded
 from cl_lightning.store.records import Row
 
-# test images kept in memory between evaluations, and as many mixed; others are made again
+# Test images kept in memory between evaluations, and as many mixed; others are made again.
 KEPT_BYTES = 1 << 30
 MIXED_BYTES = 1 << 28  # images of several tasks that are mixed at once
 LOOKED_AT = 256  # images that are predicted in two orders
@@ -73,7 +73,7 @@ class Evaluator:
 
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
-        # whether a learner took outputs out of the choice by itself, in what was predicted so far
+        # Whether a learner took outputs out of the choice by itself, in what was predicted so far.
         self.masks = False
         self._kept: dict[int, Split] = {}
         self._mixed: list[tuple[list[Split], list]] = []  # splits that are kept, and mixed batches of them
@@ -161,7 +161,7 @@ class Evaluator:
         tested = self.copy_of(predictor)
         able = self.able(tested, tasks)
         frozen = [task for task in able if predictor.frozen_predictions and learned > task + probing]
-        # the last row: what is declared frozen is looked at again
+        # The last row: what is declared frozen is looked at again.
         whole = learned == len(self.stream) and not probing
         keys = {task: (name, task, probing) for task in frozen if not whole}
         known = {task: self._frozen[key] for task, key in keys.items() if key in self._frozen}

@@ -129,7 +129,7 @@ def used_data(settings: dict[str, Any]) -> dict[str, dict]:
     stands in for them, without places and remarks."""
     substitute = settings["data"].get("substitute") or {}
     known = {*settings["data"]["sources"], *substitute}
-    # a recipe of one's own may name none: then any may be used
+    # A recipe of one's own may name none: then any may be used.
     texts = {value for _, value in leaves(settings["stream"]) if isinstance(value, str)}
     named = sorted(texts & known or known)
     stand_ins = {name: substitute[name] for name in named if name in substitute}

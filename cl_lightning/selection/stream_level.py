@@ -41,7 +41,7 @@ def outer_points(grid: Any) -> list[Point]:
 class Scored:
     """A job of a search: a point, for one seed and one combination of what else the sweep varies."""
 
-    # overrides that are neither the point's nor the seed's: each combination chooses for itself
+    # Overrides that are neither the point's nor the seed's: each combination chooses for itself.
     others: tuple[str, ...]
     seed: int
     number: int  # of the point in the grid

@@ -44,7 +44,7 @@ class Sizes:
     held_out: int | None = None
     test_per_class: int | None = None  # at most so many, where n_test is None
     asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
-    # this part of each class's test images: keeps the proportions of classes and of tasks
+    # This part of each class's test images: keeps the proportions of classes and of tasks.
     test_share: Part | None = None
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class Show:
     values: Values = (0.0, 1.0)  # of black and of white
     normalise: bool = False  # each task by the mean and deviation of its own training images, a channel each
     flip: bool = False  # training images, half of them, left to right, anew each time
-    # training images: so many black pixels around, then a window of the old size, anew each time
+    # Training images: so many black pixels around, then a window of the old size, anew each time.
     crop: Size = 0
     val_copies: Size = 0  # so many augmented copies of each validation image, made once
 
@@ -58,7 +58,7 @@ class Show:
             border = black[:, :, None, None].to(x.dtype)
             wide = border.expand(n, channels, height + 2 * p, width + 2 * p).clone()
             wide[:, :, p : p + height, p : p + width] = x
-            # a view: (n, channels, 2p + 1, 2p + 1, height, width)
+            # A view: (n, channels, 2p + 1, 2p + 1, height, width).
             windows = wide.unfold(2, height, 1).unfold(3, width, 1)
             down, right = moved(torch.randint(2 * p + 1, (2, n), generator=generator), x.device)
             x = windows[torch.arange(n, device=x.device), :, down, right]
@@ -99,7 +99,7 @@ def recolour(x: torch.Tensor, colour: Sequence[int]) -> torch.Tensor:
 def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and unbiased deviation of each channel over all pixels; 1 for a channel that is constant."""
     rows, count = x.flatten(2), x.numel() // x.shape[1]
-    # products: a reduction over three dimensions takes ten times as long
+    # Products: a reduction over three dimensions takes ten times as long.
     mean = (rows @ torch.ones(rows.shape[2])).double().sum(0) / count
     squares = torch.einsum("ncp,ncp->nc", rows, rows).double().sum(0)
     deviation = ((squares - count * mean**2).clamp(min=0) / max(1, count - 1)).sqrt().float()
