@@ -111,12 +111,9 @@ REFUSED = {  # what learners need and experiments do not give
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
 SHORT = [
-    "backbone.width=4",
-    "trainer.max_steps=3",
-    "trainer.precision=32",
-    "stream.test_per_class=10",
+    "backbone.width=4", "trainer.max_steps=3", "trainer.precision=32", "stream.test_per_class=10",
     "stream.on_shortage=shrink",
-]
+]  # fmt: skip
 FEW_LISTED = (
     "stream.tasks=[{source: mnist, n_train: 40, n_val: 20}, {source: fashion_mnist, n_train: 20, n_val: 20}]"
 )

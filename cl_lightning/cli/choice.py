@@ -53,10 +53,7 @@ def folder_of(job: Job) -> Path:
 
 
 def show_choices(
-    jobs: Sequence[Job],
-    scored: Sequence[Scored],
-    choices: Sequence[Choice],
-    console: Console | None = None,
+    jobs: Sequence[Job], scored: Sequence[Scored], choices: Sequence[Choice], console: Console | None = None
 ) -> None:
     """Every point with its score; of the winners alone what they came to on test data."""
     rows = []
@@ -88,7 +85,7 @@ def show_choices(
 
 
 def not_chosen(scored: Sequence[Scored], choices: Sequence[Choice]) -> list[str]:
-    """Lines that tell for what nothing was chosen."""
+    """A line for each combination and its seeds for which nothing was chosen."""
     combinations = list(dict.fromkeys(each.others for each in scored))
     lines = []
     for others in combinations:

@@ -64,7 +64,7 @@ NO_VALIDATION = (
 
 
 def refuse_to_choose(reason: str) -> None:
-    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
+    """Refuse a run that returns None, in a sweep that chooses by what runs return."""
     if sweeper := sweeper_that_chooses():
         raise Refusal(
             f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}"
@@ -116,12 +116,7 @@ def begin_or_resume(
 
 
 def begun(
-    cfg: DictConfig,
-    folder: Path,
-    stream: Stream,
-    learner: Learner,
-    command: Sequence[str],
-    share: str | None,
+    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str], share: str | None
 ) -> tuple[Store, int]:
     if share is not None:
         return open_for_share(folder)
