@@ -89,7 +89,11 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
                 "neighbours": 5, "searched": 1000},
     # the paper's prior over whole paths; the rate of its distribution is 1e-2 or 1e-3
     "mntdp_s": {"_target_": "MNTDPS", "k": 1, "prior": "nearest", "allow_head_reuse": True,
-                "neighbours": 5, "searched": 1000, "gamma": "paths", "gamma_lr": 0.01, "entropy": 1.0},
+                "neighbours": 5, "searched": 1000, "gamma": "paths", "gamma_lr": 0.01, "entropy": 1.0,
+                "draw": "example"},
+    # their default in both paper and program: ten units more, a loss of 0.01, units that moved by 0.05
+    "den": {"_target_": "DEN", "l1": 1e-5, "l2": 1e-4, "drift": 0.5, "threshold": 0.01, "units": 10,
+            "group": 1e-3, "split": 0.05, "splits": 10},
     # the authors' program: 50 trials, from 0 to 29 units, 1e-4 of accuracy each
     "rcl": {"_target_": "RCL", "trials": 50, "actions": 30, "cost": 1e-4},
 }  # fmt: skip

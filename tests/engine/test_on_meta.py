@@ -27,6 +27,7 @@ from cl_lightning.engine.trainer import OwnCandidates
 from cl_lightning.engine.training import train_batch, train_block
 from cl_lightning.learners import (
     AGEM,
+    DEN,
     ER,
     EWC,
     GEM,
@@ -83,6 +84,7 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "mntdp_d": (MNTDP, {}),
     "mntdp_s": (MNTDPS, {}),
     "rcl": (RCL, {"trials": 1}),
+    "den": (DEN, {}),
 }
 # Steps that read values back from the device, and why.
 READS = {
