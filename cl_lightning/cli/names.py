@@ -39,12 +39,12 @@ def as_choice(key: str, value: str, others: Sequence[str]) -> str:
     given = {other.lstrip("+").partition("=")[0] for other in others}
     folders, names = folders_of(others), value.split(",") if value else [key]
     near = close(key, GROUPS)[:1] if value else []
-    for group in near or sorted(GROUPS, key="experiment".__eq__):  # which comes last
+    for group in near or sorted(GROUPS, key=("dnn", "experiment").__contains__):  # which come last
         files = choices_of(group, folders)
         found = [next(iter(close(name, files) if near else []), name) for name in names]
-        if group not in given and {*found} <= {*files} - ({*EVERYWHERE} if not near else set()):
+        if {*found} <= {*files} - ({*EVERYWHERE} if not near else set()):
             plus = "" if group in default_choices(folders[0]) or "/" in group else "+"
-            return f"{plus}{group}={','.join(found)}"
+            return "" if group in given else f"{plus}{group}={','.join(found)}"
     return ""
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from cl_lightning.contract.learning import weights_of
 from cl_lightning.engine.hooks import GIVES
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Learner, Phase
@@ -229,7 +230,7 @@ class MakesItsGradients(LosesWithoutGradient):
 
 def test_gradients_may_be_made_by_hand() -> None:
     learned = learn(make(MakesItsGradients), toys.stream(tasks=1), training())
-    assert not torch.equal(learned.weights, toys.weights_of(make(Finetune)))
+    assert not torch.equal(learned.weights, weights_of(make(Finetune)))
 
 
 class Warms(Finetune):
