@@ -89,7 +89,11 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
                 "neighbours": 5, "searched": 1000},
     # the paper's prior over whole paths; the rate of its distribution is 1e-2 or 1e-3
     "mntdp_s": {"_target_": "MNTDPS", "k": 1, "prior": "nearest", "allow_head_reuse": True,
-                "neighbours": 5, "searched": 1000, "gamma": "paths", "gamma_lr": 0.01, "entropy": 1.0},
+                "neighbours": 5, "searched": 1000, "gamma": "paths", "gamma_lr": 0.01, "entropy": 1.0,
+                "draw": "example"},
+    # their default in both paper and program: ten units more, a loss of 0.01, units that moved by 0.05
+    "den": {"_target_": "DEN", "l1": 1e-5, "l2": 1e-4, "drift": 0.5, "threshold": 0.01, "units": 10,
+            "group": 1e-3, "split": 0.05, "splits": 10},
     # the authors' program: 50 trials, from 0 to 29 units, 1e-4 of accuracy each
     "rcl": {"_target_": "RCL", "trials": 50, "actions": 30, "cost": 1e-4},
 }  # fmt: skip
@@ -539,7 +543,8 @@ STUDIED = {
     "gem_table2": {"learner": "gem,icarl_gem", "learner.total": "200,1280,2560,5120"},
     "gem_table1": {"learner": "finetune,independent_gem,multimodal,ewc,gem"},
     "robust_timed": {"trainer.max_epochs": "5,20,60", "tuned.generator_epochs": "10,50"},
-    "ctrl_ablation_k": {"learner": "mntdp_s", "learner.k": "1,all"},
+    "ctrl_ablation_k": {
+        "stream": "ctrl_minus,ctrl_plus,ctrl_in,ctrl_out,ctrl_pl", "learner": "mntdp_s", "learner.k": "1,all"},
     "ctrl_long_figure": {"learner": "mntdp_d,mntdp_s,independent,new_head,finetune,online_ewc"},
     "ctrl_ablation_prior": {"learner.prior": "nearest,random"},
     "ctrl_ablation_modules": {"backbone.modules": "3,7,10"},
