@@ -20,6 +20,7 @@ GROUPS = (
     "trainer",
     "logger",
     "dnn",
+    "row",
 )
 
 INTRODUCTION = """cl_lightning: continual-learning experiments on PyTorch Lightning.
