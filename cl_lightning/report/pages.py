@@ -8,6 +8,7 @@ Between ``<!-- report: WORDS -->`` and ``<!-- /report -->`` a page has what the 
                           commands name, without one, with any
     compared EXPERIMENT LEARNER    each learner of the experiment against this one, by seed
     not reproduced        what did not come out as printed
+    agreement             how far the rows that were run agree with print
 """
 
 from __future__ import annotations
@@ -161,9 +162,12 @@ def region(words: str, paper: str, groups: Sequence[Group]) -> str:
     if words == "not reproduced":
         module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
         return markdown(["what", "printed", "ours", "why"], module.not_reproduced(groups))
+    if words == "agreement":
+        module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
+        return markdown(["what", "where", "ours", "said"], module.agreement(groups))
     known_tables = ", ".join(each.name for each in of_paper(paper))
     raise Refusal(
-        f"A page asks for '{words}'. Known are runs, compared, not reproduced"
+        f"A page asks for '{words}'. Known are runs, compared, not reproduced, agreement"
         f"{known_tables and f' and the tables {known_tables}'}."
     )
 
