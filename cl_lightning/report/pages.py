@@ -8,6 +8,7 @@ Between ``<!-- report: WORDS -->`` and ``<!-- /report -->`` a page has what the 
                           commands name, without one, with any
     compared EXPERIMENT LEARNER    each learner of the experiment against this one, by seed
     not reproduced        what did not come out as printed
+    agreement             how far the rows that were run agree with print
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Code, Group, in_order, table
 from cl_lightning.report.comparisons import comparison_table
@@ -30,9 +32,10 @@ from cl_lightning.report.formats import markdown
 from cl_lightning.report.paper import departs, departures_of, heads_and_rows, is_of, missing
 from cl_lightning.report.printed import Cell, names, tables
 from cl_lightning.runs.identity import source_hash
+from cl_lightning.selection.grid import dotted
 from cl_lightning.store.atomic import write_whole
 
-ALWAYS = ("data", "stream.name", "backbone._target_", "backbone.width")  # settings that a row keeps
+ALWAYS = ("data", "stream.name", "backbone._target_", "backbone.width", "selection.grid.lr")  # of each row
 NOWHERE = {"learner.": "in no table"}  # what is not as in print, of runs that no table has
 REGION = re.compile(r"(<!-- report: (.*?) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
@@ -69,10 +72,21 @@ def short(group: Group, paper: str) -> Group:
     cells = [cell for t in of_paper(paper) for row in t.rows.values() for cell in row.values()]
     cells = [cell for cell in cells if cell.result and group.experiment in experiments(cell)]
     named = {word.partition("=")[0].lstrip("+") for word in group.command}
-    named |= {key for cell in cells for key in cell.overrides}
+    named |= {key for cell in cells for key in cell.overrides} | of_row(group.command)
     settings = {k: v for k, v in group.settings.items() if k in ALWAYS or (k in named and "." in k)}
     cell = next((c for c in cells if missing(c) is None and is_of(group, c)), None)
     return replace(group, settings=settings, departs=dict(departs(group, cell)) if cell else NOWHERE)
+
+
+def of_row(command: Sequence[str]) -> set[str]:
+    """The keys that the row of a table sets which a command names.
+
+    >>> sorted(of_row(["+experiment=ctrl_table1", "row=er_reservoir"]))
+    ['backbone.heads', 'learner.per_class', 'learner.policy']
+    """
+    names = [value for key, _, value in (word.partition("=") for word in command) if key.lstrip("+") == "row"]
+    rows: Any = [OmegaConf.to_container(OmegaConf.load(Path(conf_dir(), "row", f"{n}.yaml"))) for n in names]
+    return {key for row in rows for key, _ in dotted({k: v for k, v in row.items() if k != "defaults"})}
 
 
 def experiments(cell: Cell) -> list[str]:
@@ -148,9 +162,12 @@ def region(words: str, paper: str, groups: Sequence[Group]) -> str:
     if words == "not reproduced":
         module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
         return markdown(["what", "printed", "ours", "why"], module.not_reproduced(groups))
+    if words == "agreement":
+        module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
+        return markdown(["what", "where", "ours", "said"], module.agreement(groups))
     known_tables = ", ".join(each.name for each in of_paper(paper))
     raise Refusal(
-        f"A page asks for '{words}'. Known are runs, compared, not reproduced"
+        f"A page asks for '{words}'. Known are runs, compared, not reproduced, agreement"
         f"{known_tables and f' and the tables {known_tables}'}."
     )
 

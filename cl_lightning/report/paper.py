@@ -92,8 +92,8 @@ def beside(table: Table, groups: Sequence[Group]) -> dict[str, dict[str, Beside]
 
 
 def runs_of(cell: Cell, groups: Sequence[Group]) -> list[Group]:
-    """Of each experiment of a cell the group that came to it, on real data first, with most seeds; of none
-    where one is missing."""
+    """Of each experiment of a cell the group that came to it: on real data first, then the one that is most
+    like what was printed, then the one with most seeds; of none where one is missing."""
     found = []
     for experiment in cell.experiments if cell.result and missing(cell) is None else ():
         name = cell.overrides.get("name", experiment)
@@ -101,10 +101,14 @@ def runs_of(cell: Cell, groups: Sequence[Group]) -> list[Group]:
             own = [g for g in groups if g.experiment == name and is_of(g, part)]
             if not own:
                 return []
-            found.append(
-                max(own, key=lambda g: (str(g.settings.get("data")).startswith("real"), len(g.seeds)))
-            )
+            found.append(max(own, key=lambda group: how_like(group, part)))
     return found
+
+
+def how_like(group: Group, cell: Cell) -> tuple[bool, int, int]:
+    """What the runs of a cell are chosen by, the highest first."""
+    is_real = str(group.settings.get("data")).startswith("real")
+    return is_real, -len(departs(group, cell)), len(group.seeds)
 
 
 def is_minimum(cell: Cell) -> bool:
