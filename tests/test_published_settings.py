@@ -360,7 +360,8 @@ TOPOLOGIES = [[S] * L for L in (2, 3) for S in (200, 400, 800)]
 TWO_TASKS: Settings = {  # FC; batches of 100, a momentum of 0.99 that is carried on; all test images
     **EVERYWHERE, **NO_PROBES, **AS_THEY_ARE,
     "stream._target_": "cl_lightning.data.streams.two_tasks", "stream.source": "mnist",
-    "stream.kind": "D5-5a", "stream.n_train": None, "stream.n_val": 5000, "stream.n_test": None,
+    "stream.kind": "D5-5a", "stream.n_train": None, "stream.n_val": 0, "stream.val_share": 0.0833333333,
+    "stream.n_test": None,
     "stream.head": "single", "stream.class_order": "native", "stream.first_identity": True,
     "stream.balanced": False,
     "backbone._target_": "cl_lightning.backbones.MLP", "backbone.sizes": [200, 200],
@@ -379,7 +380,9 @@ OF_TWO_TASKS: dict[str, Settings] = {
     "icann18_reduced": {"trainer.max_steps": 600, "trainer.score_every": 20, "trainer.probe_every": 20,
                         "trainer.probe_examples": 1000},
     "iclr19": {"trainer.max_epochs": 10, "trainer.max_steps": None, "trainer.score_every": 30,
-               "trainer.probe_every": 30},
+               "trainer.probe_every": 30, "reference": "joint"},
+    "iclr19_reduced": {"trainer.max_epochs": 10, "trainer.max_steps": 600, "trainer.score_every": 20,
+                       "trainer.probe_every": 20, "trainer.probe_examples": 1000, "reference": "joint"},
 }  # fmt: skip
 MODELS: dict[str, Settings] = {  # what differs from FC
     "d_fc": {"backbone.dropout": 0.5, "backbone.input_dropout": 0.2},
@@ -391,7 +394,7 @@ MODELS: dict[str, Settings] = {  # what differs from FC
 
 def of_two_tasks(experiment: str, learner: str) -> Settings:
     stages = STAGES
-    if experiment == "icann18_reduced":
+    if experiment in ("icann18_reduced", "iclr19_reduced"):
         stages = [{**STAGES[0], "backbone.sizes": [[200, 200], [400, 400]]}, STAGES[1]]
     own = {**of_learner(learner), **OF_TWO_TASKS[experiment]}
     return {**TWO_TASKS, "selection.stages": stages, "trainer.lr": "grid", **own}

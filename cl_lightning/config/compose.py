@@ -63,7 +63,7 @@ class Settings:
     from_task: Count | None
     tuned: Mapping[str, Any]
     chosen: Mapping[str, Any] | None
-    reference: bool
+    reference: bool | Literal["joint"]
     figures: bool
     progress: bool
     grants: Grants

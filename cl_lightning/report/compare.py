@@ -190,7 +190,9 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
 def more_values_of(run: Results) -> dict[str, float | None]:
     """Results that papers print and that have no column of their own."""
     matrix, costs = run["accuracy_matrix"], run["costs"]
+    reference = run["reference"] or {}
     return {
+        "baseline_accuracy": reference["accuracy"] if reference.get("joint") else None,
         "first_task": matrix[1][0],
         "last_task": matrix[-1][-1],
         "published_flops": sum(cost["published_flops"] for cost in costs) / 1e12 or None,

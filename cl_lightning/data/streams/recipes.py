@@ -252,6 +252,7 @@ def two_tasks(
     balanced: bool = False,
     on_shortage: Shortage = "error",
     test_share: Part | None = None,
+    val_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
@@ -269,7 +270,7 @@ def two_tasks(
         )
     ten, sizes = (
         images.subset(order),
-        Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
+        Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share, val_share=val_share),
     )
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
