@@ -43,6 +43,7 @@ AS_THEY_ARE: Settings = {
 
 LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experiment
     "finetune": {"_target_": "Finetune", "batch_norm": "train"},
+    "stop_by_kept": {"_target_": "StopByKept", "images": 100, "batch_norm": "train"},
     "joint": {"_target_": "Joint", "at": "every_task", "restart": True},
     "independent": {"_target_": "Independent", "start": "random", "split_width": False},
     # hidden units divided by the number of tasks; cloned in all three published runs

@@ -31,8 +31,9 @@ class Data:
 class Selection:
     grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     stages: Sequence[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None
-    stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next
+    stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next two
     over_seeds: bool = False
+    by: Literal["validation", "test"] = "validation"
     default: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -244,7 +244,7 @@ def test_a_page_that_asks_for_what_is_not_there_is_told_what_is() -> None:
     from cl_lightning.errors import Refusal
 
     with pytest.raises(
-        Refusal, match="Known are runs, compared, not reproduced and the tables table 1, table 2"
+        Refusal, match="Known are runs, compared, claims, not reproduced and the tables table 1, table 2"
     ):
         region("table 9", "gem", [])
     assert main(["paper=gam"]) == 2
