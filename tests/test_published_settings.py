@@ -370,7 +370,7 @@ TWO_TASKS: Settings = {  # FC; batches of 100, a momentum of 0.99 that is carrie
     "trainer.single_pass": False, "trainer.batch_size": 100, "trainer.eval_batch_size": 1000,
     "trainer.optimizer": "sgd", "trainer.momentum": 0.99, "trainer.optimizer_state": "carry",
     "trainer.max_epochs": 1000, "trainer.max_steps": 2500, "trainer.patience": None,
-    "trainer.restore": "best", "trainer.score_every": 28, "trainer.probe": "all",
+    "trainer.restore": "best", "trainer.score_every": 28, "trainer.probe": "all", "trainer.probe_at": [0],
     "trainer.probe_every": 28, "trainer.evaluate": "all",
 }  # fmt: skip
 STAGES = [  # of the first task with each topology, and of the second
