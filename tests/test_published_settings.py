@@ -536,6 +536,23 @@ def test_strengths_of_ewc_are_chosen_by_whole_streams_among_the_papers_nine() ->
         assert configure(f"+experiment={experiment}").tuned.ewc.stream == STRENGTHS
 
 
+def test_grids_of_gems_methods_are_their_outer_grids() -> None:
+    rates = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
+    own = {
+        "finetune": {}, "multimodal": {}, "independent_gem": {"learner.start": ["random", "clone"]},
+        "ewc": {"learner.strength": [2 * s * 10**e for e in range(4) for s in (1, 3)] + [20000, 60000]},
+        "icarl_gem": {"learner.strength": [0.1, 0.3, 1, 3, 10, 30]},
+        "gem": {"learner.margin": [n / 10 for n in range(11)]},
+    }  # fmt: skip
+    only = {"multimodal": ("gem_rotations", "gem_permutations"), "icarl_gem": ("gem_cifar100",)}
+    for experiment in ("gem_rotations", "gem_permutations", "gem_cifar100"):
+        tuned = configure(f"+experiment={experiment}").tuned
+        for learner, keys in own.items():
+            if experiment in only.get(learner, (experiment,)):
+                wanted = {"trainer.lr": rates, "trainer.weight_decay": [0.0], **keys}
+                assert tuned[learner].stream == wanted, (experiment, learner)
+
+
 STUDIED = {
     "gem_passes": {
         "learner": "joint,finetune,independent_gem,multimodal,ewc,gem", "trainer.max_epochs": "1,2,5"},
