@@ -14,10 +14,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.compare import Group, as_published, departures
 from cl_lightning.report.printed import Cell, Table, tables
 
 KIND = "stream.kind"  # the key of which a cell may name several values: it is the least over these
+JUDGED = {metric.name for metric in METRICS if metric.of == "trainings"}  # undefined without a valid one
 SHADE = "▒"
 OVER_WAYS = "prescient"  # a result that is the highest over all ways to learn the first task, a run each
 GROUPS = ("learner", "dnn", "selection")  # of which a cell's command names a choice
@@ -65,7 +67,8 @@ class Beside:
     def __str__(self) -> str:
         """``printed → ours ± standard error (difference)``, as far as they are there."""
         if self.ours is None:
-            return shade(self.cell, self.cell.value) + printed(self.cell)
+            invalid = " → second task not learned" if self.groups and self.cell.result in JUDGED else ""
+            return shade(self.cell, self.cell.value) + printed(self.cell) + invalid
         mean, error = self.ours
         places = 3 if abs(mean) < 10 else 1
         ours = f"{mean:.{places}f}" if error is None else f"{mean:.{places}f} ± {error:.{places}f}"

@@ -108,3 +108,11 @@ def test_the_papers_thresholds_are_of_best_accuracies_alone() -> None:
     assert {cell.result for cell in imm.values()} == {"best_end_on_both"}
     assert departures_of(tables("iclr19")[0], [])[0].startswith(SHADE)
     assert departures_of(tables("iclr19")[2], []) == []
+
+
+def test_a_run_that_never_learned_the_second_task_is_said_to_be_invalid() -> None:
+    cell = tables("icann18")[1].rows["fc"]["D5-5a"]
+    assert str(Beside(cell, (replace(FC, values={"average_accuracy": [0.4]}),))) == (
+        "0.47 → second task not learned"
+    )
+    assert str(Beside(cell, ())) == "0.47"

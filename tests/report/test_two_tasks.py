@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from cl_lightning.data.streams.stream import Stream
 from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.parts.alphas import figure as alphas
 from cl_lightning.report.parts.two_tasks import figure
 from cl_lightning.report.two_tasks import by_rate
-from tests.commands import finished
+from tests.commands import finished, run
 from tests.report.whole import task, whole_results
 
 TWO = (
@@ -107,3 +109,27 @@ def test_without_probes_there_are_no_such_metrics(tmp_path: Path) -> None:
     results = finished(tmp_path, *TWO[:-2], "stream.n_train=300", small=False)
     assert "prescient" not in results["metrics"]
     assert "average_accuracy" in results["metrics"]
+
+
+def test_other_test_labels_choose_no_other_topology_rate_or_weights(tmp_path: Path, monkeypatch) -> None:
+    """Of the realistic protocol: what is learned on is chosen by validation data. Its judgement, which reads
+    test data, is another."""
+    found = []
+    stages = (
+        "selection.stages=[{lr: [0.03, 0.003], backbone.sizes: [[32], [64]]}, {lr: [0.03, 0.003]}]",
+        "trainer.restore=best",
+    )
+    own = [word for word in TWO if not word.startswith("selection.grid")]
+    for name in ("plain", "garbled"):
+        results = run(tmp_path / name, *own, *stages, "stream.kind=D5-5a", "stream.n_train=200", small=False)
+        found.append((results["selected"], results["validation_at_end"], results["probes"]))
+        original = Stream.test
+
+        def test(self, index, original=original):
+            split = original(self, index)
+            split.y.copy_(split.y[torch.randperm(len(split.y), generator=torch.Generator().manual_seed(0))])
+            return split
+
+        monkeypatch.setattr(Stream, "test", test)
+    assert found[0][:2] == found[1][:2]
+    assert found[0][2] != found[1][2]
