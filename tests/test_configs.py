@@ -48,6 +48,7 @@ STUDIES = {  # sweeps of experiments
     "gem_table1": "gem_permutations",
     "gem_table2": "gem_cifar100",
     "icann18_reduced": "icann18",
+    "iclr19_reduced": "iclr19",
     "robust_timed": "robust_split_mnist",
     "ctrl_long_figure": "ctrl_long",
     "ctrl_ablation_k": "ctrl_minus",

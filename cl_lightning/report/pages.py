@@ -8,7 +8,7 @@ Between ``<!-- report: WORDS -->`` and ``<!-- /report -->`` a page has what the 
                           commands name, without one, with any
     compared EXPERIMENT LEARNER    each learner of the experiment against this one, by seed
     not reproduced        what did not come out as printed
-    agreement             how far the rows that were run agree with print
+    claims                what the paper claims, or how rows lie to each other, and what ours says
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from cl_lightning.selection.grid import dotted
 from cl_lightning.store.atomic import write_whole
 
 ALWAYS = ("data", "stream.name", "backbone._target_", "backbone.width", "selection.grid.lr")  # of each row
+GRIDS = {"tuned.topologies", "tuned.first_rates", "tuned.strengths"}  # what stages of a grid are made of
 NOWHERE = {"learner.": "in no table"}  # what is not as in print, of runs that no table has
 REGION = re.compile(r"(<!-- report: (.*?) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
@@ -73,6 +74,8 @@ def short(group: Group, paper: str) -> Group:
     cells = [cell for cell in cells if cell.result and group.experiment in experiments(cell)]
     named = {word.partition("=")[0].lstrip("+") for word in group.command}
     named |= {key for cell in cells for key in cell.overrides} | of_row(group.command)
+    named |= {"selection.stages"} if named & GRIDS else set()
+    named |= {"backbone.dropout"} if "dnn" in named else set()  # of networks that have nothing else apart
     settings = {k: v for k, v in group.settings.items() if k in ALWAYS or (k in named and "." in k)}
     cell = next((c for c in cells if missing(c) is None and is_of(group, c)), None)
     return replace(group, settings=settings, departs=dict(departs(group, cell)) if cell else NOWHERE)
@@ -159,15 +162,14 @@ def region(words: str, paper: str, groups: Sequence[Group]) -> str:
     if kind == "compared":
         experiment, against = rest.split()
         return markdown(*comparison_table([g for g in groups if g.experiment == experiment], against))
-    if words == "not reproduced":
+    if words in ("not reproduced", "claims"):
         module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
+        if words == "claims":
+            return markdown(module.CLAIMS, module.claims(groups))
         return markdown(["what", "printed", "ours", "why"], module.not_reproduced(groups))
-    if words == "agreement":
-        module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
-        return markdown(["what", "where", "ours", "said"], module.agreement(groups))
     known_tables = ", ".join(each.name for each in of_paper(paper))
     raise Refusal(
-        f"A page asks for '{words}'. Known are runs, compared, not reproduced, agreement"
+        f"A page asks for '{words}'. Known are runs, compared, claims, not reproduced"
         f"{known_tables and f' and the tables {known_tables}'}."
     )
 

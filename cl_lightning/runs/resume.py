@@ -76,7 +76,12 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
     if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
         refuse_to_choose(NO_VALIDATION)
     grants.check(learner)
-    if cfg.reference and stream.head.mode in ("single", "multi_test"):
+    if cfg.reference == "joint" and len(stream) != 2:
+        raise Refusal(
+            f"reference=joint is about two tasks, and {stream.name} has {len(stream)}. Leave it out; "
+            "learner=joint learns all tasks of any stream together."
+        )
+    if cfg.reference is True and stream.head.mode in ("single", "multi_test"):
         raise Refusal(
             "reference=true compares with a network that learns the last task alone; with "
             f"stream.head={stream.head.mode} it would "

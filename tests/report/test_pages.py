@@ -16,7 +16,7 @@ from cl_lightning.report.compare import Group
 from cl_lightning.report.comparisons import comparisons, over_streams
 from cl_lightning.report.pages import extract_of, page_of, region, side_by_side, update
 from cl_lightning.report.paper import command, heads_and_rows, missing, runs_of
-from cl_lightning.report.papers.mntdp import agreement
+from cl_lightning.report.papers.mntdp import claims
 from cl_lightning.report.printed import tables
 from tests.commands import configure
 from tests.docs import PAGES, ROOT
@@ -147,7 +147,7 @@ def test_agreement_with_the_first_paper_by_hand() -> None:
         of("mntdp_d", "ResNet", 0.1, 0.2, 0.6),
         of("mntdp_d", "AlexNet", 0.2, 0.3, 0.35),  # .3 above an AlexNet alone, and .05 below Independent
     ]
-    sign, rank, pnn, memory = agreement(groups)
+    sign, rank, pnn, memory = claims(groups)
     assert sign[2:] == ["3 of 5", "PNN (table 13), MNTDP-D AlexNet (table 13)"]
     # Printed A is .56, .54, .47, .62, .67, .63 in this order: ranks 2 1 0 3 5 4, here 3 4 2 5 0 1
     assert rank[2] == f"{1 - 6 * (1 + 9 + 4 + 4 + 25 + 9) / (6 * 35):.2f} of 6 rows" == "-0.49 of 6 rows"
@@ -271,7 +271,7 @@ def test_a_page_that_asks_for_what_is_not_there_is_told_what_is() -> None:
     from cl_lightning.errors import Refusal
 
     with pytest.raises(
-        Refusal, match="Known are runs, compared, not reproduced and the tables table 1, table 2"
+        Refusal, match="Known are runs, compared, claims, not reproduced and the tables table 1, table 2"
     ):
         region("table 9", "gem", [])
     assert main(["paper=gam"]) == 2

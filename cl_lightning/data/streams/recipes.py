@@ -239,6 +239,7 @@ def two_tasks(
     balanced: bool = False,
     on_shortage: Shortage = "error",
     test_share: Part | None = None,
+    val_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
@@ -255,7 +256,7 @@ def two_tasks(
             "another stream.source."
         )
     ten = images.subset(order)
-    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share, val_share=val_share)
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
         groups = [first, [c for c in range(10) if c not in first]]

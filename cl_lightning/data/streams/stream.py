@@ -25,7 +25,7 @@ from cl_lightning.randomness import rng
 DRAWS, BALANCED_DRAWS = 1, 2
 FILES = ("permutations", "angles", "order")  # arguments that may name files
 # Arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay.
-LATER = ("test_share",)
+LATER = ("test_share", "val_share")
 AS_PRINTED = {"label_of_class": "outputs", "requested": "asked"}  # fields as fingerprints have them
 WHOLE = (torch.int64, torch.int32)
 RECIPES_KEPT = 32  # recipes are made again when needed: a long stream holds few
