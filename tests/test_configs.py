@@ -276,6 +276,8 @@ STREAMS = {
     "permuted": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "rotated": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "two_tasks": ["stream.n_train=60", "stream.n_val=20"],
+    "overlapping": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
+    "drifting": ["stream.tasks=5", "stream.groups=2", "stream.n_train=60", "stream.n_val=20"],
     "transfer": [
         "stream.tasks=[{source: mnist, n_train: 60}, {source: svhn, n_train: 60}]",
         "stream.n_val=20",

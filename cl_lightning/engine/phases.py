@@ -107,11 +107,13 @@ class Phases:
         place = Place("reference" if reference else "task", task.index)
         once, before = Once(self.store, self.work.costs, learner, place), self.moments
         learner.grid = of_task(learner.stages, task.index)
-        with self.between_phases(learner, "on_task_start", (task.index, "on_task_start"), once, task):
-            learner.on_task_start(task)
+        if self.data.boundaries:
+            with self.between_phases(learner, "on_task_start", (task.index, "on_task_start"), once, task):
+                learner.on_task_start(task)
         self.run_phases(learner, "learn", task, task, place, once)
-        with self.between_phases(learner, "on_task_end", (task.index, "on_task_end"), once, task):
-            learner.on_task_end(task)
+        if self.data.boundaries:
+            with self.between_phases(learner, "on_task_end", (task.index, "on_task_end"), once, task):
+                learner.on_task_end(task)
         new = {weights: each for weights, each in self.moments.items() if before.get(weights) is not each}
         self.moments = held_by(learner, new) or held_by(learner, before)
 
@@ -324,8 +326,9 @@ class Phases:
         epochs = s.max_epochs if phase.epochs is None else phase.epochs
         splits = splits_of(phase, task)
         blocks = Blocks(
-            splits, key, s.batch_size, epochs, s.block, task.index, max_steps=s.max_steps, phase=phase.name
-        )
+            splits, key, s.batch_size, epochs, s.block, task.index, max_steps=s.max_steps, phase=phase.name,
+            hidden=not self.data.boundaries,
+        )  # fmt: skip
         blocks.in_order = s.single_pass and splits == (task.train,)
         carried = {} if phase.auxiliary else self.moments
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), train_block, self.step, carried)

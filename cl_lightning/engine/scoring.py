@@ -93,6 +93,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
             for batch in val.batches(run.settings.eval_batch_size, run.task.index):
                 batch = batch.to(learner.device)
                 batch.key, batch.phase = (*run.key, run.step, *batch.key), run.phase.name
+                batch = batch.without_ids() if run.blocks.hidden else batch
                 if "shared" in run.hooks:
                     batch = replace(batch, lazy=Shared(learner, run, batch, active))
                 for i in active:

@@ -33,6 +33,7 @@ COLUMNS = {  # results, and their heads in a table
     "search_seconds": "search CPU s",
 }
 
+TASK, FEW = "task", 10  # the accuracy on each task at the end, of so few tasks
 OWN = "own "  # begins the columns of what learners and callbacks log by tasks: the last value
 
 DAGGER = "†"  # beside what was chosen by whole streams, as in Veniat et al. 2021
@@ -192,7 +193,9 @@ def more_values_of(run: Results) -> dict[str, float | None]:
     """Results that papers print and that have no column of their own."""
     matrix, costs = run["accuracy_matrix"], run["costs"]
     reference = run["reference"] or {}
+    each = enumerate(matrix[-1]) if len(matrix[-1]) <= FEW else ()
     return {
+        **{f"{TASK} {task}": accuracy for task, accuracy in each},
         "baseline_accuracy": reference["accuracy"] if reference.get("joint") else None,
         "first_task": matrix[1][0],
         "last_task": matrix[-1][-1],

@@ -170,7 +170,7 @@ def prepared(
         tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned, branches=cfg.run is not None)
     restore_callbacks(callbacks, store, learned)
-    data = StreamDataModule(stream, device=device)
+    data = StreamDataModule(stream, device=device, boundaries=grants.boundaries)
     evaluator = Evaluator(stream, settings, device, grants)
     with opened_loggers(cfg.logger if tells else OmegaConf.create({}), folder, cfg) as loggers:
         phases = Phases(data, store, settings, loggers, callbacks, ranks=ranks, rounds=rounds)

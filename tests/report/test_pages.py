@@ -189,6 +189,26 @@ def test_a_row_that_was_not_run_has_the_command_that_runs_it() -> None:
     )
 
 
+def test_the_accuracy_on_each_task_at_the_end_is_the_mean_over_seeds() -> None:
+    """Both have an average of 0.5; what they remember is another task."""
+
+    def group(learner: str, *tasks: list[float], **settings: object) -> Group:
+        numbers = {f"task {i}": values for i, values in enumerate(tasks)}
+        return Group(
+            "split", learner, settings, (0, 1), {**numbers, "average_accuracy": [0.5, 0.5]}, departs={}
+        )
+
+    groups = [
+        group("vcl", [1.0, 0.9], [0.0, 0.1]),
+        group("ewc", [0.0, 0.0], [1.0, 1.0], **{"learner.strength": 3}),
+    ]
+    assert region("each task split", "robust", groups) == (
+        "| learner | each task | ACC | seeds |\n| --- | --- | --- | --- |\n"
+        "| ewc | 0.00, 1.00 | 0.500 ± 0.000 | 2 |\n| vcl | 0.95, 0.05 | 0.500 ± 0.000 | 2 |"
+    )
+    assert "ewc" not in region("each task split learner.strength=", "robust", groups)
+
+
 def test_what_this_version_does_not_have_is_said() -> None:
     cell = tables("robust")[0].rows["split MNIST"]["entropy"]
     assert missing(replace(cell, experiments=("unheard",))) == "no experiment unheard yet"
@@ -271,7 +291,8 @@ def test_a_page_that_asks_for_what_is_not_there_is_told_what_is() -> None:
     from cl_lightning.errors import Refusal
 
     with pytest.raises(
-        Refusal, match="Known are runs, compared, claims, not reproduced and the tables table 1, table 2"
+        Refusal,
+        match="Known are runs, each task, compared, claims, not reproduced and the tables table 1, table 2",
     ):
         region("table 9", "gem", [])
     assert main(["paper=gam"]) == 2
