@@ -55,7 +55,10 @@ VARIANTS = [
 
 def named_by(name: str) -> tuple[str, ...]:
     """What the class of a learner names for these checks."""
-    return get_class(yaml.safe_load((LEARNERS / f"{name}.yaml").read_text())["_target_"]).contract
+    content = yaml.safe_load((LEARNERS / f"{name}.yaml").read_text())
+    if "_target_" not in content:
+        return named_by(content["defaults"][0])
+    return get_class(content["_target_"]).contract
 
 
 DEFAULTS = [(f"learner={name}", *named_by(name)) for name in NAMES]

@@ -101,6 +101,9 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "mntdp_s": (MNTDPS, {}),
     "rcl": (RCL, {"trials": 1}),
 }
+UNMASKED = (DGR, VCL, VCLCoreset)  # which refuse an output layer that is masked
+# Whose learn reads values before its first phase: the contract's check, which learns it elsewhere, tries these.
+READS_FIRST = ("dgr", "vgr", "vcl_coreset", "coreset_only")
 # Steps that read values back from the device, and why.
 READS = {
     "gem": "the quadratic program is solved on the CPU: one Gram matrix a step",
@@ -117,7 +120,7 @@ def stream() -> Stream:
 def after_one_task(name: str) -> Learner:
     """A learner with a task behind it, so that it has memories, importances, modules."""
     cls, options = LEARNERS[name]
-    s = stream()
+    s = toys.stream() if cls in UNMASKED else stream()
     learner = cls(
         build=toys.builder(s, dropout=0.2), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.1}], **options
     )
@@ -165,7 +168,7 @@ def one_step_on_meta(learner: Learner) -> PhaseRun:
     return one_step_on(learner, META, NoWaiting())
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", [name for name in LEARNERS if name not in READS_FIRST])
 def test_a_step_of_every_learner_stays_on_its_device(name: str) -> None:
     learner = after_one_task(name)
     expected = pytest.raises(LearnerError, match="meta tensor") if name in READS else nullcontext()
