@@ -102,7 +102,7 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "rcl": (RCL, {"trials": 1}),
 }
 UNMASKED = (DGR, VCL, VCLCoreset)  # which refuse an output layer that is masked
-# Whose learn reads values before its first phase: the contract's check, which learns it elsewhere, tries these.
+# Whose learn reads values before its first phase: the contract's check tries their steps.
 READS_FIRST = ("dgr", "vgr", "vcl_coreset", "coreset_only")
 # Steps that read values back from the device, and why.
 READS = {
@@ -121,10 +121,13 @@ def after_one_task(name: str) -> Learner:
     """A learner with a task behind it, so that it has memories, importances, modules."""
     cls, options = LEARNERS[name]
     s = toys.stream() if cls in UNMASKED else stream()
-    learner = cls(
-        build=toys.builder(s, dropout=0.2), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.1}], **options
-    )
-    return toys.learn(learner, s, toys.training(max_epochs=1), tasks=1).learner
+    single_pass, grid = options.get("policy") == "single_pass", [{"lr": 0.01}, {"lr": 0.1}]
+    if single_pass:  # which compares nothing
+        s = toys.stream(head="multi_train_test", n_val=0)
+    learner = cls(build=toys.builder(s, dropout=0.2), head=s.head, grid=grid[single_pass:], **options)
+    toys.learn(learner, s, toys.training(max_epochs=1, single_pass=single_pass), tasks=1)
+    learner.grid = grid
+    return learner
 
 
 class NoWaiting(TorchDispatchMode):
