@@ -64,7 +64,9 @@ class RCL(Widens):
     ones read new units below, too. Every task has a new controller.
     """
 
-    frozen_predictions = True
+    frozen_predictions = starts_anew = True
+    first_as_finetune = False  # its layers are in the memory
+    contract = ("learner.trials=2",)  # not fifty networks a task
 
     def __init__(
         self, *, trials: Count = 50, actions: Count = 30, cost: NotNegative = 1e-4, **base: Any
