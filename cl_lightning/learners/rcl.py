@@ -64,8 +64,7 @@ class RCL(Widens):
     ones read new units below, too. Every task has a new controller.
     """
 
-    frozen_predictions = starts_anew = True
-    first_as_finetune = False  # its layers are in the memory
+    frozen_predictions = True
     contract = ("learner.trials=2",)  # not fifty networks a task
 
     def __init__(

@@ -192,7 +192,7 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
 def more_values_of(run: Results) -> dict[str, float | None]:
     """Results that papers print and that have no column of their own."""
     matrix, costs = run["accuracy_matrix"], run["costs"]
-    reference = run["reference"] or {}
+    reference: Any = run["reference"] or {}
     each = enumerate(matrix[-1]) if len(matrix[-1]) <= FEW else ()
     return {
         **{f"{TASK} {task}": accuracy for task, accuracy in each},
