@@ -271,8 +271,8 @@ def departures_of(table: Table, groups: Sequence[Group]) -> list[str]:
                 away = departs(group, each.cell)
                 told = ", ".join(f"{key}={here} ({there})" for key, (here, there) in away.items())
                 found.setdefault(told)
-    cells = [cell for row in table.rows.values() for cell in row.values()]
-    limits = {cell.forgets_below for cell in cells if cell.forgets_below is not None}
+    printed = [cell for row in table.rows.values() for cell in row.values()]
+    limits = {cell.forgets_below for cell in printed if cell.forgets_below is not None}
     shaded = f"{SHADE} is forgetting, as the paper shades it: below {' or '.join(map(str, sorted(limits)))}."
     return [*[shaded] * bool(limits), *(f"Here (in print): {told}." for told in found if told)]
 
