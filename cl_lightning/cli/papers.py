@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cl_lightning.cli.parser import Parser
-from cl_lightning.config.suggestions import close
+from cl_lightning.config.suggestions import names_like
 from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import Group, groups_in, in_order
 from cl_lightning.report.comparisons import comparison_table, over_streams
@@ -38,7 +38,7 @@ def report_paper(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     paper = options.paper.removeprefix("paper=")
     if paper not in names():
-        near = close(paper, names())
+        near = names_like(paper, names())
         hint = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(f"No paper is called {paper}. There are {', '.join(names())}.{hint}")
     runs = options.runs or [folder for folder in [Path("outputs")] if folder.is_dir()]

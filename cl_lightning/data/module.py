@@ -51,10 +51,10 @@ class StreamDataModule(pl.LightningDataModule):
             raise
         finally:
             self.task = self.blocks = None
-            for split in (
-                split for each in (*earlier, task) for split in (each.train, each.val) if split is not None
-            ):
-                split.close()
+            for each in (*earlier, task):
+                each.train.close()
+                if each.val is not None:
+                    each.val.close()
         if not failed:
             lease.end(to)
 

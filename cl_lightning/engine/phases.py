@@ -45,7 +45,7 @@ from cl_lightning.protocol import ProtocolError, apart, copied, running, trainin
 from cl_lightning.randomness import Key, forked, seeded
 from cl_lightning.selection.grid import of_task
 from cl_lightning.selection.rules import best_of
-from cl_lightning.store.files import Store, adapter
+from cl_lightning.store.files import Store, adapter, load_plain
 from cl_lightning.store.records import (
     CandidateRecord,
     GroupRecord,
@@ -302,7 +302,7 @@ class Phases:
                 for i, c in enumerate(candidates)
                 if i == best or phase.keep == "all"
             },
-            "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
+            "snapshots": kept_looks(self.store, place, numbers[best]) if run.keep else {},
             **kept_of(self.callbacks),
         }
         counts = run.meter.counts()
@@ -334,6 +334,10 @@ class Phases:
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), train_block, self.step, carried)
         if self.probes(place) and (s.probe == "all" or len(phase.candidates) == 1):
             run.probe = partial(self.look, learner, task)
+        elif place.part == "task":
+            run.keep = lambda i, weights: self.store.own.save_tensors(
+                f"{place.key}/looks/{numbers[i]}-{run.step}", weights
+            )
         learner.phase_run = self.own.run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
         if s.stack and s.precision == "32":
@@ -395,6 +399,14 @@ def take_network(loser: Candidate) -> None:
     """Its weights are not kept: after a kill, or on another rank, it would have others."""
     vars(loser).pop("network").to("meta")  # whoever else holds it computes nothing with it
     vars(loser).pop("parameters", None)
+
+
+def kept_looks(store: Store, place: Place, number: int) -> dict[int, dict]:
+    """The weights of a candidate by the steps of its probes."""
+    files = (store.folder / place.key / "looks").glob(f"{number}-*.pt")
+    return {
+        step: load_plain(file) for step, file in sorted((int(f.stem.partition("-")[2]), f) for f in files)
+    }
 
 
 def group_key(place: Place, numbers: Sequence[int]) -> str:

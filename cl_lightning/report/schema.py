@@ -159,6 +159,8 @@ class Reference(TypedDict):
     task: Number
     accuracy: Accuracy
     transfer: float | None
+    joint: NotRequired[bool]
+    """True of reference=joint: both of two tasks were learned together, and the accuracy is on both."""
 
 
 @strict

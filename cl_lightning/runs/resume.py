@@ -64,7 +64,7 @@ NO_VALIDATION = (
 
 
 def refuse_to_choose(reason: str) -> None:
-    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
+    """Refuse a run that returns None, in a sweep that chooses by what runs return."""
     if sweeper := sweeper_that_chooses():
         raise Refusal(
             f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}"
@@ -78,7 +78,12 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
     grants.check(learner)
     if not grants.boundaries:
         check_hidden(stream, settings, learner)
-    if cfg.reference and stream.head.mode in ("single", "multi_test"):
+    if cfg.reference == "joint" and len(stream) != 2:
+        raise Refusal(
+            f"reference=joint is about two tasks, and {stream.name} has {len(stream)}. Leave it out; "
+            "learner=joint learns all tasks of any stream together."
+        )
+    if cfg.reference is True and stream.head.mode in ("single", "multi_test"):
         raise Refusal(
             "reference=true compares with a network that learns the last task alone; with "
             f"stream.head={stream.head.mode} it would "
@@ -142,12 +147,7 @@ def begin_or_resume(
 
 
 def begun(
-    cfg: DictConfig,
-    folder: Path,
-    stream: Stream,
-    learner: Learner,
-    command: Sequence[str],
-    share: str | None,
+    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str], share: str | None
 ) -> tuple[Store, int]:
     if share is not None:
         return open_for_share(folder)

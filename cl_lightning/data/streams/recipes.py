@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -60,20 +61,25 @@ def permuted(
             "pixels come twice."
         )
 
-    def source_pixels(index: int) -> torch.Tensor | None:
-        if fixed is not None:
-            return fixed[index]
-        return (
-            None
-            if first_identity and index == 0
-            else torch.randperm(pixels, generator=rng(seed, "permuted", index, "permutation"))
-        )
-
     sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
-    name = "permutation {}".format
+    own, name = permutations_of("permuted", pixels, seed, first_identity), "permutation {}".format
+    of_task = own if fixed is None else fixed.__getitem__
     return transformed(
-        "permuted", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=True, order=order
+        "permuted", images, seed, tasks, sizes, head, show, name, of_task, permutes=True, order=order
     )
+
+
+def permutations_of(
+    kind: str, pixels: int, seed: int, first_identity: bool
+) -> Callable[[int], torch.Tensor | None]:
+    """A function that draws the permutation of a task; None for the first one if it stays as it is."""
+
+    def permutation(index: int) -> torch.Tensor | None:
+        if first_identity and index == 0:
+            return None
+        return torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
+
+    return permutation
 
 
 @recipe
@@ -125,12 +131,8 @@ def rotation(shape: tuple[int, int, int], degrees: float) -> torch.Tensor:
     """Where each pixel of a turned image comes from, over all channels; -1 where from outside."""
     channels, height, width = shape
     numbers = Image.fromarray(np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width))
-    one = (
-        torch.from_numpy(
-            np.array(numbers.rotate(degrees, Image.Resampling.NEAREST), dtype=np.int64)
-        ).flatten()
-        - 1
-    )
+    turned = np.array(numbers.rotate(degrees, Image.Resampling.NEAREST), dtype=np.int64)
+    one = torch.from_numpy(turned).flatten() - 1
     return torch.cat([torch.where(one < 0, one, one + c * height * width) for c in range(channels)])
 
 
@@ -166,19 +168,12 @@ def transformed(
     @lru_cache(RECIPES_KEPT)
     def a_task(index: int) -> Recipe:
         drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
-        train, val = (drawn.train, drawn.val) if fixed is None else (fixed[index], drawn.val[:0])
+        if fixed is not None:
+            drawn = replace(drawn, train=fixed[index], val=drawn.val[:0])
         labels, pixels = torch.tensor(owned[index]), source_pixels(index)
-        permuted = permutes and pixels is not None
+        permuted, asked = permutes and pixels is not None, drawn.requested
         return Recipe(
-            name(index),
-            images.classes,
-            train,
-            val,
-            drawn.test,
-            labels,
-            pixels,
-            requested=drawn.requested,
-            permuted=permuted,
+            name(index), images.classes, *drawn.rows, labels, pixels, requested=asked, permuted=permuted
         )
 
     outputs = Head(head, owned[-1][-1] + 1, owned)
@@ -206,19 +201,11 @@ def split(
     if tasks * classes_per_task > len(order):
         raise Refusal(
             f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but "
-            f"{len(order)} of {images.name} are "
-            "at hand. Lower stream.tasks or stream.classes_per_task."
+            f"{len(order)} of {images.name} are at hand. Lower stream.tasks or stream.classes_per_task."
         )
     groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
-    return split_by_groups(
-        "split",
-        images,
-        seed,
-        groups,
-        Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
-        head,
-        show,
-    )
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    return split_by_groups("split", images, seed, groups, sizes, head, show)
 
 
 @recipe
@@ -356,6 +343,7 @@ def two_tasks(
     balanced: bool = False,
     on_shortage: Shortage = "error",
     test_share: Part | None = None,
+    val_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
@@ -371,27 +359,16 @@ def two_tasks(
             f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose "
             "another stream.source."
         )
-    ten, sizes = (
-        images.subset(order),
-        Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
-    )
+    ten = images.subset(order)
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share, val_share=val_share)
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
-        return split_by_groups(
-            kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show
-        )
+        groups = [first, [c for c in range(10) if c not in first]]
+        return split_by_groups(kind, ten, seed, groups, sizes, head, show)
 
-    def source_pixels(index: int) -> torch.Tensor | None:
-        pixels = math.prod(shape_of(show, images))
-        return (
-            None
-            if first_identity and index == 0
-            else torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
-        )
-
-    return transformed(
-        kind, ten, seed, 2, sizes, head, show, lambda i: f"permutation {i}", source_pixels, permutes=True
-    )
+    of_task = permutations_of(kind, math.prod(shape_of(show, images)), seed, first_identity)
+    name = "permutation {}".format
+    return transformed(kind, ten, seed, 2, sizes, head, show, name, of_task, permutes=True)
 
 
 def split_by_groups(
@@ -420,25 +397,10 @@ def split_by_groups(
         labels = torch.full((len(images.classes),), -1)
         labels[group] = torch.tensor(owned[index])
         names = tuple(images.classes[c] for c in group)
-        return Recipe(
-            f"classes {' '.join(names)}",
-            names,
-            drawn.train,
-            drawn.val,
-            drawn.test,
-            labels,
-            requested=drawn.requested,
-        )
+        return Recipe(f"classes {' '.join(names)}", names, *drawn.rows, labels, requested=drawn.requested)
 
-    return Stream(
-        name,
-        (images,),
-        Head(head, len(groups[0]) if domain else len(images.classes), owned),
-        a_task,
-        seed,
-        show,
-        balanced=sizes.balanced,
-    )
+    outputs = Head(head, len(groups[0]) if domain else len(images.classes), owned)
+    return Stream(name, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
 
 
 def order_classes(images: Images, class_order: Order, seed: int) -> list[int]:
@@ -455,7 +417,6 @@ def order_classes(images: Images, class_order: Order, seed: int) -> list[int]:
     if len(set(class_order)) != len(class_order) or not set(class_order) <= set(known):
         raise Refusal(
             f"stream.class_order={class_order} must be native, frequency, random, or name classes 0 to "
-            f"{len(known) - 1} of {images.name}, "
-            "each at most once."
+            f"{len(known) - 1} of {images.name}, each at most once."
         )
     return list(class_order)

@@ -24,9 +24,8 @@ from cl_lightning.randomness import rng
 # fingerprints.
 DRAWS, BALANCED_DRAWS = 1, 2
 FILES = ("permutations", "angles", "order")  # arguments that may name files
-LATER = (
-    "test_share",
-)  # arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay
+# Arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay.
+LATER = ("test_share", "val_share")
 AS_PRINTED = {"label_of_class": "outputs", "requested": "asked"}  # fields as fingerprints have them
 SAID = ("permuted", "mixture")  # fields that tell of others, and draw nothing
 WHOLE = (torch.int64, torch.int32)
@@ -46,9 +45,8 @@ class Recipe:
     val: torch.Tensor
     test: torch.Tensor
     label_of_class: torch.Tensor  # (source classes,) the output of each, -1 where it is not in the task
-    pixels: torch.Tensor | None = (
-        None  # of all channels, flattened: which pixel of the source comes here; -1: none, black
-    )
+    # Of all channels, flattened: which pixel of the source comes here; -1: none, black.
+    pixels: torch.Tensor | None = None
     images: Images | None = None  # None: the stream's first source
     colour: tuple[int, int, int] | None = None  # of the background
     requested: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled

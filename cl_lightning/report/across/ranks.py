@@ -31,9 +31,9 @@ def figure(learners: Learners) -> Figure | None:
             if values := known(run["metrics"]["average_accuracy"] for run in each.get(learner, ())):
                 points.append((x + 0.04 * place, *mean_and_deviation(values)))
         if points:
-            at, mean, deviation = zip(*points)
+            xs, mean, deviation = zip(*points)
             axes[0].errorbar(
-                at,
+                xs,
                 mean,
                 deviation,
                 fmt=f"{marker(place)}-",
