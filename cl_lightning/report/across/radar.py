@@ -5,7 +5,7 @@ shown; memory and operations are logarithms, and less is further out."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cl_lightning.report.across import Learners, Runs, held, known, operations, streams
 from cl_lightning.report.style import WIDTH, colour, legend_above, marker
@@ -27,7 +27,7 @@ def figure(learners: Learners) -> Figure | None:
     angles = [2 * math.pi * i / len(axes) for i in range(len(axes))]
     for place, (name, row) in enumerate(rows.items()):
         radii = [scaled(row[axis], [other[axis] for other in rows.values()]) for axis in axes]
-        look = {"color": colour(place), "marker": marker(place), "label": name}
+        look: dict[str, Any] = {"color": colour(place), "marker": marker(place), "label": name}
         panel.plot([*angles, 0.0], [*radii, radii[0]], clip_on=False, **look)
     panel.set_xticks(angles, axes)
     panel.set_yticks([])
