@@ -21,6 +21,6 @@ def figure(learners: Learners) -> Figure | None:
             if own and all(None not in curve for curve in own):
                 curves[name] = own
         bands(panel, curves)
-        panel.set(ylim=(0, 1), ylabel="accuracy on task 0", xlabel="tasks learned", title=stream)
-    legend_above(drawn, axes[0])
+        panel.set(ylim=(0, 1), ylabel="accuracy\non task 0", xlabel="tasks learned", title=stream)
+    legend_above(drawn, learners)
     return drawn
