@@ -11,7 +11,7 @@ from cl_lightning.errors import Refusal
 
 GROUPS = (
     "experiment", "learner", "stream", "stream/show", "backbone", "data", "selection", "trainer",
-    "logger", "dnn",
+    "logger", "dnn", "row",
 )  # fmt: skip
 
 INTRODUCTION = """cl_lightning: continual-learning experiments on PyTorch Lightning.

@@ -35,7 +35,7 @@ def as_choice(key: str, value: str, others: Sequence[str]) -> str:
     given = {other.lstrip("+").partition("=")[0] for other in others}
     folders, names = folders_of(others), value.split(",") if value else [key]
     near = names_like(key, GROUPS)[:1] if value else []
-    for group in near or sorted(GROUPS, key=("dnn", "experiment").__contains__):  # which come last
+    for group in near or sorted(GROUPS, key=("dnn", "row", "experiment").__contains__):  # which come last
         files = choices_of(group, folders)
         found = [next(iter(names_like(name, files) if near else []), name) for name in names]
         if {*found} <= {*files} - ({*EVERYWHERE} if not near else set()):

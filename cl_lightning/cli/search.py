@@ -30,8 +30,11 @@ from cl_lightning.selection.sweep import OURS, as_override
 AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells that sweep how it fares
     "selection=task_level",
     "hydra.mode=MULTIRUN",
-    f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
 )
+TOLD = {  # which sweeper a job is of: without validation data it is refused by one that chooses by them
+    "validation": f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
+    "test": f"hydra.sweeper._target_={OURS}sweepers.Grid",
+}
 NO_OTHER_RUN = (*WITHOUT_RESULT, "checkpoints", "hydra")  # keys with which a run is the same
 
 
@@ -45,26 +48,29 @@ def refuse_another_sweeper(settings: Mapping[str, Any]) -> None:
 def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
     """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at
     the end."""
-    from cl_lightning.cli.choice import show_choices
+    from cl_lightning.cli.choice import show_choices, test_accuracy
 
-    jobs, scored, over_seeds = jobs_of_search(sweeper, arguments)
+    jobs, scored, over_seeds, by = jobs_of_search(sweeper, arguments)
     sweeper.validate_batch_is_legal(jobs)
     size, returns = sweeper.max_batch_size or len(jobs), []
     with sweep_lock(sweeper):
         for first in range(0, len(jobs), size):
             returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
-        found = [replace(each, score=job.value) for each, job in zip(scored, sweeper.launcher.jobs)]
+        ended = sweeper.launcher.jobs
+        scores = [job.value if by == "validation" else test_accuracy(job) for job in ended]
+        found = [replace(each, score=score) for each, score in zip(scored, scores)]
         choices = choose(found, over_seeds)
         before = chosen_runs(sweeper.launcher.folder)
-        leave(sweeper, arguments, found, choices, over_seeds)
+        leave(sweeper, arguments, found, choices, over_seeds, by)
     tag_chosen(sweeper, before)
-    show_choices(sweeper.launcher.jobs, found, choices)
+    show_choices(sweeper.launcher.jobs, found, choices, by=by)
     tell_unsent(sweeper)
     return returns
 
 
-def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]], list[Scored], bool]:
-    """The jobs of a search over whole streams, what each is in it, and whether all seeds choose together."""
+def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]], list[Scored], bool, str]:
+    """The jobs of a search over whole streams, what each is in it, whether all seeds choose together, and
+    which data choose."""
     loader = sweeper.hydra_context.config_loader
     jobs, scored = [], []
     for combination in combinations(sweeper, arguments):
@@ -74,11 +80,11 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
         points = points_for(cfg)
         for number, point in enumerate(points):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
-            jobs.append([*base, *AS_A_JOB, *values])
+            jobs.append([*base, *AS_A_JOB, TOLD[cfg.selection.by], *values])
             scored.append(Scored(others, int(cfg.seed), number, None))
         check_keys(sweeper, cfg, points[0], jobs[-len(points)])
     refuse_twice(jobs)
-    return jobs, scored, bool(cfg.selection.over_seeds)
+    return jobs, scored, bool(cfg.selection.over_seeds), str(cfg.selection.by)
 
 
 def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> None:
@@ -118,7 +124,12 @@ def refuse_twice(jobs: Sequence[list[str]]) -> None:
 
 
 def leave(
-    sweeper: Any, arguments: list[str], found: Sequence[Scored], choices: Sequence[Choice], over_seeds: bool
+    sweeper: Any,
+    arguments: list[str],
+    found: Sequence[Scored],
+    choices: Sequence[Choice],
+    over_seeds: bool,
+    by: str,
 ) -> None:
     """What a search over whole streams leaves: its record and the winners' files."""
     from cl_lightning.cli.best import write_best
@@ -130,7 +141,7 @@ def leave(
     for choice in choices:
         also = different(choice.others, [other.others for other in choices])
         winner = winning(choice, jobs, found)[0]
-        chosen = chosen_of(name, jobs, found, winner, choice)
+        chosen = replace(chosen_of(name, jobs, found, winner, choice), by=by)
         written.add(write_best(sweeper, winner, chosen, over_seeds, also))
     for path in {*folder.glob("best/*.yaml")} - written:  # of a choice that is not made any more
         path.unlink()
@@ -155,7 +166,7 @@ def tag_chosen(sweeper: Any, before: set[Path]) -> None:
 def of_the_search(override: str) -> bool:
     """Whether an override is for the search over streams, and not for its jobs."""
     name = key_of(override)
-    return name in ("selection", "selection.over_seeds") or (
+    return name in ("selection", "selection.over_seeds", "selection.by") or (
         name.partition(".stream")[0] == "selection" and ".stream" in name
     )
 

@@ -31,8 +31,9 @@ class Data:
 class Selection:
     grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     stages: Sequence[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None
-    stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next
+    stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next two
     over_seeds: bool = False
+    by: Literal["validation", "test"] = "validation"
     default: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -63,7 +64,7 @@ class Settings:
     from_task: Count | None
     tuned: Mapping[str, Any]
     chosen: Mapping[str, Any] | None
-    reference: bool
+    reference: bool | Literal["joint"]
     figures: bool
     progress: bool
     grants: Grants

@@ -88,6 +88,8 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
     settings = effective_settings(cfg)
     for key in IRRELEVANT:
         settings.pop(key, None)
+    if settings["grants"].get("boundaries", True):  # as in runs that were made before there was the key
+        settings["grants"].pop("boundaries", None)
     for key in ("log_every", "checkpoint_minutes", "devices", "candidates_at_once"):
         settings["trainer"].pop(key, None)
     settings["trainer"]["accelerator"] = accelerator_of(settings["trainer"]["accelerator"])

@@ -2,7 +2,8 @@
 chosen.
 
 Veniat et al. 2021 choose the strength of EWC so: the run with the highest mean validation accuracy over all
-tasks at the end of the stream. Past and future tasks have their part in such a choice; test data have none.
+tasks at the end of the stream. Past and future tasks have their part in such a choice; test data have none,
+unless ``selection.by=test`` says so, as Lopez-Paz and Ranzato 2017 choose.
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ class Chosen:
     seeds: list[int]  # that chose together
     points: int  # of the outer grid
     scored: int  # points with a score for each of these seeds
-    score: float  # the mean validation accuracy over all tasks at the end, and over these seeds
+    score: float  # the mean validation accuracy over all tasks at the end, and over these seeds;
+    # or, by=test, test accuracy
     flops: int  # operations of all runs of the search for these seeds; of unfinished ones, of whole tasks
     seconds: float  # the processor's
     sweep: str  # its name
+    by: str = "validation"  # data whose accuracy chose; test: as in Lopez-Paz and Ranzato 2017
     deleted: dict[str, Any] = field(default_factory=dict)  # keys that its command took out, and what took
     # their place; null: nothing
 

@@ -219,11 +219,12 @@ class ValidationRecord:
 
 @dataclass(frozen=True)
 class ReferenceRecord:
-    """A fresh network that learned the last task alone."""
+    """A fresh network that learned the last task alone, or (``joint``) both of two tasks."""
 
     task: int
     accuracy: float
     phases: list[PhaseRecord]
+    joint: bool = False
 
 
 @dataclass(frozen=True)

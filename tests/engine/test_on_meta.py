@@ -28,6 +28,7 @@ from cl_lightning.engine.trainer import OwnCandidates
 from cl_lightning.engine.training import train_batch, train_block
 from cl_lightning.learners import (
     AGEM,
+    DEN,
     DGR,
     ER,
     EWC,
@@ -92,6 +93,7 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "mntdp_d": (MNTDP, {}),
     "mntdp_s": (MNTDPS, {}),
     "rcl": (RCL, {"trials": 1}),
+    "den": (DEN, {}),
     "icarl": (ICaRL, {"total": 20}),
     "icarl_gem": (ICaRLOfGEM, {"total": 20}),
     "imm": (IMM, {}),

@@ -46,8 +46,14 @@ class Sizes:
     asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
     # This part of each class's test images: keeps the proportions of classes and of tasks.
     test_share: Part | None = None
+    val_share: Part | None = None  # this part of a task's training images, in the place of n_val
 
     def __post_init__(self) -> None:
+        if self.val_share is not None and (self.n_val or self.balanced):
+            raise Refusal(
+                f"stream.val_share={self.val_share} is a part of the training images that there are. Set "
+                "stream.n_val=0 and stream.balanced=false beside it, or stream.val_share=null."
+            )
         if self.test_share is not None and self.n_test is not None:
             raise Refusal(
                 f"{self.asked_by.format('n_test')}={self.n_test} is a number of test examples, and "
@@ -69,6 +75,8 @@ class Sizes:
         requested: dict[str, int] = {}
         train, test = of_classes(images.train, classes), of_classes(images.test, classes)
         n_train, n_val, n_test = self.n_train, self.n_val, self.n_test
+        if self.val_share is not None:
+            n_val = round(self.val_share * len(train))
         if shrink and n_train is not None and n_train + n_val > len(train):
             requested |= {"n_train": n_train, "n_val": n_val}
             n_val = n_val * len(train) // (n_train + n_val)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -17,8 +18,8 @@ import torch
 from PIL import Image
 
 from cl_lightning.config.checking import Count, Fulfils, Size, Text
-from cl_lightning.data.sources.cache import Images
-from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty, of_classes
 from cl_lightning.data.streams.given import given, given_whole
 from cl_lightning.data.streams.show import PLAIN, Show
 from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
@@ -207,6 +208,109 @@ def split(
     return split_by_groups("split", images, seed, groups, sizes, head, show)
 
 
+@recipe
+def overlapping(
+    images: Images,
+    seed: Size,
+    tasks: Count,
+    classes_per_task: Count,
+    shared: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: Literal["single", "multi_test"] = "single",
+    class_order: Order = "native",
+    balanced: bool = False,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
+    show: Show = PLAIN,
+) -> Stream:
+    """Groups of classes of which each has ``shared`` of the last one, as Farquhar and Gal 2018 ask for; each
+    task draws its own examples of them."""
+    order, new = order_classes(images, class_order, seed), classes_per_task - shared
+    wanted = classes_per_task + (tasks - 1) * new
+    if new < 1 or wanted > len(order):
+        raise Refusal(
+            f"{tasks} tasks of {classes_per_task} classes, {shared} of them the last one's, need {wanted} "
+            f"classes, and {len(order)} of {images.name} are at hand; stream.shared must be smaller than "
+            "stream.classes_per_task. Lower one of the three."
+        )
+    groups = [order[i * new : i * new + classes_per_task] for i in range(tasks)]
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    return split_by_groups("overlapping", images, seed, groups, sizes, head, show)
+
+
+@recipe
+def drifting(
+    images: Images,
+    seed: Size,
+    tasks: Count,
+    groups: Count,
+    classes_per_group: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    class_order: Order = "native",
+    test_share: Part | None = None,
+    show: Show = PLAIN,
+) -> Stream:
+    """A mixture of classes that changes smoothly from the first group to the last (Farquhar and Gal 2018):
+    between two tasks next to each other a share of (groups - 1) / (tasks - 1) of the examples changes
+    classes. No image is in two tasks. All outputs count always."""
+    order = order_classes(images, class_order, seed)
+    if not 2 <= groups < tasks or groups * classes_per_group > len(order):
+        raise Refusal(
+            f"{groups} groups of {classes_per_group} classes over {tasks} tasks: a mixture that changes "
+            f"smoothly needs more tasks than groups, two groups or more, and no more than the {len(order)} "
+            f"classes of {images.name}."
+        )
+    sizes = Sizes(n_train, n_val, n_test, test_share=test_share)
+    classes_of = [order[g * classes_per_group :][:classes_per_group] for g in range(groups)]
+    none_empty(images, [c for group in classes_of for c in group])
+    place = [Fraction(index * (groups - 1), tasks - 1) for index in range(tasks)]
+    shares = [[max(Fraction(0), 1 - abs(at - g)) for at in place] for g in range(groups)]  # in each task
+    owned = tuple(
+        tuple(sorted(c for g in range(groups) if shares[g][index] for c in classes_of[g]))
+        for index in range(tasks)
+    )
+
+    def part(index: int, g: int, purpose: str, pool: Pool, n: int | None) -> torch.Tensor:
+        """The rows of a group that a task gets: after those of earlier tasks."""
+        rows = of_classes(pool, classes_of[g])
+        counts = [(Fraction(len(rows)) / sum(shares[g]) if n is None else n) * share for share in shares[g]]
+        begin, end = (round(sum(counts[:until])) for until in (index, index + 1))
+        if round(sum(counts)) > len(rows):
+            raise Refusal(
+                f"The tasks need {round(sum(counts))} {purpose} images of classes {classes_of[g]}, and "
+                f"{len(rows)} are there. Lower stream.n_train or stream.n_test, or leave it at null."
+            )
+        return rows[torch.randperm(len(rows), generator=rng(seed, "drifting", g, purpose))][begin:end]
+
+    @lru_cache(RECIPES_KEPT)
+    def a_task(index: int) -> Recipe:
+        own = [g for g in range(groups) if shares[g][index]]
+        train = torch.cat([part(index, g, "training", images.train, n_train) for g in own])
+        train = train[torch.randperm(len(train), generator=rng(seed, "drifting", index, "order"))]
+        tested = [part(index, g, "test", images.test, n_test) for g in own]
+        test = torch.cat([rows[: sizes.tested(len(rows))] for rows in tested]).sort().values
+        labels, mixture = torch.full((len(images.classes),), -1), [0.0] * len(images.classes)
+        labels[list(owned[index])] = torch.tensor(owned[index])
+        for c in images.train.y[train].tolist():
+            mixture[c] += 1 / len(train)
+        names = tuple(images.classes[c] for c in owned[index])
+        return Recipe(
+            f"{round(100 * shares[own[0]][index])} % of classes {' '.join(map(str, classes_of[own[0]]))}",
+            names,
+            train[n_val:],
+            train[:n_val],
+            test,
+            labels,
+            mixture=tuple(mixture),
+        )
+
+    return Stream("drifting", (images,), Head("single", len(images.classes), owned), a_task, seed, show)
+
+
 FIRST_TASKS = {
     "D5-5a": (0, 1, 2, 3, 4),
     "D5-5b": (0, 2, 4, 6, 8),
@@ -239,6 +343,7 @@ def two_tasks(
     balanced: bool = False,
     on_shortage: Shortage = "error",
     test_share: Part | None = None,
+    val_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
@@ -255,7 +360,7 @@ def two_tasks(
             "another stream.source."
         )
     ten = images.subset(order)
-    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share, val_share=val_share)
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
         groups = [first, [c for c in range(10) if c not in first]]
