@@ -544,7 +544,8 @@ STUDIED = {
     "gem_table1": {"learner": "finetune,independent_gem,multimodal,ewc,gem"},
     "robust_timed": {"trainer.max_epochs": "5,20,60", "tuned.generator_epochs": "10,50"},
     "ctrl_ablation_k": {
-        "stream": "ctrl_minus,ctrl_plus,ctrl_in,ctrl_out,ctrl_pl", "learner": "mntdp_s", "learner.k": "1,all"},
+        "stream": "ctrl_minus,ctrl_plus,ctrl_in,ctrl_out,ctrl_pl", "learner": "mntdp_s",
+        "learner.k": "1,all"},
     "ctrl_long_figure": {"learner": "mntdp_d,mntdp_s,independent,new_head,finetune,online_ewc"},
     "ctrl_ablation_prior": {"learner.prior": "nearest,random"},
     "ctrl_ablation_modules": {"backbone.modules": "3,7,10"},
