@@ -48,11 +48,12 @@ STUDIES = {  # sweeps of experiments
     "gem_table1": "gem_permutations",
     "gem_table2": "gem_cifar100",
     "icann18_reduced": "icann18",
+    "iclr19_reduced": "iclr19",
     "robust_timed": "robust_split_mnist",
     "ctrl_long_figure": "ctrl_long",
-    "ctrl_ablation_prior": "ctrl_minus",
     "ctrl_ablation_k": "ctrl_minus",
-    "ctrl_ablation_modules": "ctrl_out",
+    "ctrl_ablations": "ctrl_minus",
+    "ctrl_table1": "ctrl_minus",
 }
 
 
@@ -111,12 +112,9 @@ REFUSED = {  # what learners need and experiments do not give
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
 SHORT = [
-    "backbone.width=4",
-    "trainer.max_steps=3",
-    "trainer.precision=32",
-    "stream.test_per_class=10",
+    "backbone.width=4", "trainer.max_steps=3", "trainer.precision=32", "stream.test_per_class=10",
     "stream.on_shortage=shrink",
-]
+]  # fmt: skip
 FEW_LISTED = (
     "stream.tasks=[{source: mnist, n_train: 40, n_val: 20}, {source: fashion_mnist, n_train: 20, n_val: 20}]"
 )
@@ -131,6 +129,8 @@ def smaller(name: str) -> list[str]:
         return [*SMALLER, "backbone.width=4"]
     if not name.startswith("ctrl") or name == "ctrl_permuted":
         return SMALLER
+    if name == "ctrl_split_cifar100":
+        return [*SMALLER, "stream.n_val=20", *SHORT[:3]]
     few = (
         ["stream.tasks=2", "stream.large=[25,15]", "stream.names=[mnist,fashion_mnist]"]
         if "long" in name
@@ -139,13 +139,14 @@ def smaller(name: str) -> list[str]:
     return [*SHORT, *few, *FEW_IMAGES]
 
 
+OF_ROWS = ("ctrl_ablation_k", "ctrl_ablations", "ctrl_table1")
 PAIRS = [
     *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=4),
     *thinned(
-        (name for name in EXPERIMENTS if name.startswith("ctrl") and "ablation" not in name),
+        (name for name in EXPERIMENTS if name.startswith("ctrl") and name not in OF_ROWS),
         ["mntdp_d", "independent"],
     ),
-    *((name, "mntdp_d") for name in EXPERIMENTS if "ablation" in name),
+    *((name, "mntdp_d") for name in OF_ROWS),
 ]  # CTrL's experiments have slow networks: its own learners stand for all; its studies differ in nothing that
 # learners see
 
@@ -275,6 +276,8 @@ STREAMS = {
     "permuted": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "rotated": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "two_tasks": ["stream.n_train=60", "stream.n_val=20"],
+    "overlapping": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
+    "drifting": ["stream.tasks=5", "stream.groups=2", "stream.n_train=60", "stream.n_val=20"],
     "transfer": [
         "stream.tasks=[{source: mnist, n_train: 60}, {source: svhn, n_train: 60}]",
         "stream.n_val=20",

@@ -25,6 +25,7 @@ from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.learners.pnn import PNN
 from cl_lightning.learners.rcl import RCL
 from cl_lightning.learners.si import SI
+from cl_lightning.learners.stop_by_kept import StopByKept
 from cl_lightning.learners.vcl import VCL
 from cl_lightning.learners.vcl_coreset import VCLCoreset
 from cl_lightning.learners.vgr import VGR
@@ -63,6 +64,7 @@ __all__ = [
     "Outcome",
     "Phase",
     "Phases",
+    "StopByKept",
     "VCLCoreset",
     "name_of",
 ]  # fmt: skip

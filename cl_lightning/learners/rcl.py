@@ -65,6 +65,7 @@ class RCL(Widens):
     """
 
     frozen_predictions = True
+    contract = ("learner.trials=2",)  # not fifty networks a task
 
     def __init__(
         self, *, trials: Count = 50, actions: Count = 30, cost: NotNegative = 1e-4, **base: Any

@@ -17,6 +17,7 @@ from cl_lightning.report.printed import rows_beside
 from cl_lightning.report.reading import Runs, runs_in
 from cl_lightning.report.references import HEADS, References
 from cl_lightning.report.schema import Results
+from cl_lightning.report.two_tasks import by_rate
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.selection.stream_level import Chosen
 
@@ -32,6 +33,7 @@ COLUMNS = {  # results, and their heads in a table
     "search_seconds": "search CPU s",
 }
 
+TASK, FEW = "task", 10  # the accuracy on each task at the end, of so few tasks
 OWN = "own "  # begins the columns of what learners and callbacks log by tasks: the last value
 
 DAGGER = "†"  # beside what was chosen by whole streams, as in Veniat et al. 2021
@@ -190,11 +192,17 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
 def more_values_of(run: Results) -> dict[str, float | None]:
     """Results that papers print and that have no column of their own."""
     matrix, costs = run["accuracy_matrix"], run["costs"]
+    reference: Any = run["reference"] or {}
+    each = enumerate(matrix[-1]) if len(matrix[-1]) <= FEW else ()
     return {
+        **{f"{TASK} {task}": accuracy for task, accuracy in each},
+        "baseline_accuracy": reference["accuracy"] if reference.get("joint") else None,
         "first_task": matrix[1][0],
         "last_task": matrix[-1][-1],
         "published_flops": sum(cost["published_flops"] for cost in costs) / 1e12 or None,
         "all_flops": sum(cost["flops"] for cost in costs) / 1e12,
+        "held": sum(costs[-1]["held"].values()) / 1e6,
+        **by_rate(run),
     }
 
 

@@ -36,7 +36,7 @@ from cl_lightning.protocol import Grants
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
 from tests import toys
-from tests.benchmarks import against, bare, devices, learners, modular, on_paper, reading
+from tests.benchmarks import against, bare, devices, learners, modular, on_paper, reading, robust
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
 
 PARTS = {
@@ -338,6 +338,17 @@ def jobs(effort: Effort) -> Iterator[Row]:
     yield Row("a job of a sweep, against the same run alone, imports apart", ours / theirs, 1.1)
 
 
+def single_headed(effort: Effort) -> Iterator[Row]:
+    """Four methods of one seed, reduced as robust_split_mnist is, in one command."""
+    command = [sys.executable, "-m", "cl_lightning", "--multirun", "+experiment=robust_split_mnist"]
+    command += ["learner=ewc,vcl,coreset_only,vcl_coreset", "stream.n_test=500", "progress=false"]
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.time()
+        subprocess.run([*command, f"outputs={folder}", *effort.overrides], capture_output=True, check=True)
+        seconds = time.time() - began
+    yield Row("robust_split_mnist by four learners", seconds, 300, "s")
+
+
 def wandb(effort: Effort) -> Iterator[Row]:
     """What W&B adds to the default run, offline: opening, points, figures, closing."""
     added, shares = [], []
@@ -439,6 +450,15 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
         of_a_learner(
             "fisher of 500 examples, against one after another", 0.1, learners.fisher_sides, 500, effort
         ),
+        of_a_learner("vcl, all 2000 examples in a step, adam", 1.2, robust.vcl_sides, 2000, effort),
+        of_a_learner(
+            "a GAN for each of 2 classes side by side, against one after another",
+            0.6,
+            robust.gan_sides,
+            2000,
+            three,
+        ),
+        single_headed(effort),
         evaluation(effort),
         default_run(three),
         checkpoint(effort),

@@ -52,8 +52,8 @@ LARGE = (3, 6, 11, 12, 17, 18, 19, 20, 22, 24, 26, 29, 30, 32, 33, 38, 49, 56, 6
 
 
 def search_of_the_stream(search: dict[bool, float], training: dict[bool, float]) -> float:
-    """The search's part of all tasks of S_long, from the seconds of a large task (True) and of a small one.
-    The search given is one through 100 past tasks; a task searches through those that were before it."""
+    """The search's part of all tasks of S_long, of seconds of a large task (True) and of a small one, where
+    a search is through 100 past tasks: the first is through none, and each later one through one more."""
     tasks = [(past, past + 1 in LARGE) for past in range(100)]
     searched = sum(search[large] * past / 100 for past, large in tasks)
     return searched / (searched + sum(training[large] for _, large in tasks))

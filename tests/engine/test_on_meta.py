@@ -54,6 +54,7 @@ from cl_lightning.learners import (
     NewHead,
     NewLeg,
     Phase,
+    StopByKept,
     VCLCoreset,
 )
 from cl_lightning.learners.parts.memory import last_of_each_task, reservoir
@@ -103,6 +104,7 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "mc_dropout": (MCDropout, {}),
     "vgr": (VGR, {}),
     "dgr": (DGR, {}),
+    "stop_by_kept": (StopByKept, {"images": 10}),
 }
 # Steps that read values back from the device, and why.
 READS = {
