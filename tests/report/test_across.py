@@ -140,6 +140,7 @@ def test_accuracy_stands_against_what_is_held_and_computed() -> None:
             last = of(name, stream)[0]["costs"][-1]["held"]
             assert points["memory, MB", name, acc] == pytest.approx(sum(last.values()) / 1e6)
             assert points["operations, Tflop", name, acc] == pytest.approx(15)  # 1 + 2 + .. + 5
+            assert points["processor, s", name, acc] == pytest.approx(5)  # one a task
 
 
 def test_the_radars_best_learner_of_an_axis_stands_on_the_circle() -> None:

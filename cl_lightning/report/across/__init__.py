@@ -63,6 +63,11 @@ def operations(run: Mapping[str, Any]) -> float:
     return (counted or sum(cost["flops"] for cost in run["costs"])) / 1e12
 
 
+def seconds(run: Mapping[str, Any]) -> float:
+    """Of the processor: all training, that of generators and of copies for a test, too."""
+    return sum(cost["seconds"].get("cpu", 0.0) for cost in run["costs"])
+
+
 def held(run: Mapping[str, Any], task: int = -1) -> float:
     """Megabytes held after a task."""
     return sum(run["costs"][task]["held"].values()) / 1e6
