@@ -28,7 +28,7 @@ class StopByKept(Sharing):
 
     def learn(self, task: Task) -> Phases:
         def score(c: Candidate, val: Split) -> float:
-            past, tasks = self.known(c, *map(self.memory.get, PARTS)), self.memory["task"]
+            past, tasks = self.known(c, *(self.memory[name] for name in PARTS)), self.memory["task"]
             known = [*(past[tasks == k] for k in range(task.index)), self.known(c, *val.parts)]
             return on_both([each.float().mean().item() for each in known], sizes)
 

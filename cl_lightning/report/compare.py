@@ -191,7 +191,7 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
 def more_values_of(run: Results) -> dict[str, float | None]:
     """Results that papers print and that have no column of their own."""
     matrix, costs = run["accuracy_matrix"], run["costs"]
-    reference = run["reference"] or {}
+    reference: Mapping[str, Any] = run["reference"] or {}
     return {
         "baseline_accuracy": reference["accuracy"] if reference.get("joint") else None,
         "first_task": matrix[1][0],

@@ -267,7 +267,8 @@ def departures_of(table: Table, groups: Sequence[Group]) -> list[str]:
                 away = departs(group, each.cell)
                 told = ", ".join(f"{key}={here} ({there})" for key, (here, there) in away.items())
                 found.setdefault(told)
-    limits = {cell.forgets_below for cells in table.rows.values() for cell in cells.values()} - {None}
+    shades = [cell.forgets_below for cells in table.rows.values() for cell in cells.values()]
+    limits = {each for each in shades if each is not None}
     shaded = f"{SHADE} is forgetting, as the paper shades it: below {' or '.join(map(str, sorted(limits)))}."
     return [*[shaded] * bool(limits), *(f"Here (in print): {told}." for told in found if told)]
 

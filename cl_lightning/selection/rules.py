@@ -58,7 +58,7 @@ def on_both(accuracies: Sequence[float | None], tests: Sequence[int]) -> float:
     0.95
     """
     assert None not in accuracies, "both can be predicted"
-    return sum(map(mul, tests, accuracies)) / sum(tests)  # type: ignore[arg-type]
+    return sum(map(mul, tests, accuracies)) / sum(tests)
 
 
 class Retraining(NamedTuple):

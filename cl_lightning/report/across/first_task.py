@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cl_lightning.report.across import Learners, bands, seeds_of, streams
+from cl_lightning.report.across import Learners, bands, known, seeds_of, streams
 from cl_lightning.report.style import legend_above, panels
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def figure(learners: Learners) -> Figure | None:
             if any(not curve or list(curve) != list(own[0]) for curve in own):  # without probes, or at others
                 own = [after_tasks(run) for run in seeds_of(runs, stream)]
             if own and all(None not in curve.values() for curve in own):
-                curves[name], places[name] = [[*curve.values()] for curve in own], [*own[0]]
+                curves[name], places[name] = [known(curve.values()) for curve in own], [*own[0]]
         bands(panel, curves, places=places)
         panel.set(ylim=(0, 1), ylabel="accuracy on task 0", xlabel="tasks learned", title=stream)
     legend_above(drawn, axes[0])
