@@ -96,7 +96,7 @@ def show_choices(
 
 
 def not_chosen(scored: Sequence[Scored], choices: Sequence[Choice]) -> list[str]:
-    """Lines that tell for what nothing was chosen."""
+    """A line for each combination and its seeds for which nothing was chosen."""
     combinations = list(dict.fromkeys(each.others for each in scored))
     lines = []
     for others in combinations:

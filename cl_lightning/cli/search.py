@@ -7,24 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.sentences import named_by_hydra
-from cl_lightning.cli.sweeps import read_sweep, sweep_lock, tell_unsent, wandb_options, write_sweep
+from cl_lightning.cli.sweeps import (
+    combinations,
+    read_sweep,
+    sweep_lock,
+    tell_unsent,
+    wandb_options,
+    write_sweep,
+)
 from cl_lightning.config.resolvers import WITHOUT_RESULT, sweep_name
-from cl_lightning.config.suggestions import close
+from cl_lightning.config.suggestions import names_like
+from cl_lightning.config.trees import dotted
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.job_names import different, key_of
-from cl_lightning.selection.stream_level import (
-    Choice,
-    Point,
-    Scored,
-    choose,
-    outer_points,
-    winning,
-)
+from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points, winning
 from cl_lightning.selection.sweep import OURS, as_override
 
 AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells that sweep how it fares
@@ -72,10 +72,8 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
     """The jobs of a search over whole streams, what each is in it, whether all seeds choose together, and
     which data choose."""
     loader = sweeper.hydra_context.config_loader
-    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
     jobs, scored = [], []
-    for combination in sweeper.split_arguments(parsed, None)[0]:
+    for combination in combinations(sweeper, arguments):
         cfg = loader.load_sweep_config(sweeper.config, combination)
         base = [override for override in combination if not of_the_search(override)]
         others = tuple(o for o in base if key_of(o).partition(".")[0] not in ("seed", *WITHOUT_RESULT))
@@ -91,7 +89,6 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
 
 def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> None:
     """Refuse an outer grid over a key that is not there, before any job starts."""
-    from cl_lightning.config.compose import key_paths
     from cl_lightning.runs.identity import learner_name
 
     try:
@@ -102,7 +99,7 @@ def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> N
             raise
         settings: Any = OmegaConf.to_container(cfg)
         del settings["selection"]["stream"]  # which has the wrong key, too
-        near = close(key, key_paths(settings))
+        near = names_like(key, dict(dotted(settings)))
         meant = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(
             f"selection.stream goes through {key}, which is not a key with learner={learner_name(cfg)} and "
@@ -157,8 +154,8 @@ def chosen_runs(folder: Path) -> set[Path]:
 
 
 def tag_chosen(sweeper: Any, before: set[Path]) -> None:
-    """Where the runs log to Weights & Biases: tag there those that are chosen now, and not those that were
-    ``before`` alone."""
+    """Where the runs log to Weights & Biases: move the tag of chosen runs from those of ``before`` to those
+    that are chosen now."""
     from cl_lightning.loggers.wandb_service import mark_chosen
 
     now = chosen_runs(sweeper.launcher.folder)

@@ -115,14 +115,3 @@ def compose_config(*overrides: str) -> DictConfig:
     GlobalHydra.instance().clear()
     with initialize_config_dir(conf_dir(), version_base="1.3"):
         return compose("config", list(overrides))
-
-
-def key_paths(node: Any, prefix: str = "") -> list[str]:
-    """The dotted names of all keys that hold something else than keys.
-
-    >>> key_paths({"a": {"b": 1, "c": {}}, "d": [2]})
-    ['a.b', 'a.c', 'd']
-    """
-    if not isinstance(node, Mapping) or not node:
-        return [prefix.removesuffix(".")]
-    return [path for key, value in node.items() for path in key_paths(value, f"{prefix}{key}.")]

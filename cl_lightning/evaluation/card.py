@@ -56,11 +56,7 @@ class Finding:
     evidence: str
 
 
-def card_of(
-    start: StartRecord,
-    tasks: Sequence[TaskRecord],
-    rows: Sequence[RowRecord],
-) -> list[Finding]:
+def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowRecord]) -> list[Finding]:
     """The card of a run, made of its records; empty before the first task is learned."""
     stream, needs = start.stream, start.needs
     setting = Setting(
@@ -280,8 +276,5 @@ def past_lent(facts: Sequence[TaskFacts]) -> str:
 def stored_examples(facts: Sequence[TaskFacts]) -> str:
     copies = [count for fact in facts for count in fact.copies.values()]
     where = sorted({name for fact in facts for name in fact.copies})
-    return (
-        f"{sum(copies)} training examples were found in {', '.join(where[:3])}{', ...' * (len(where) > 3)}"
-        if copies
-        else ""
-    )
+    places = f"{', '.join(where[:3])}{', ...' * (len(where) > 3)}"
+    return f"{sum(copies)} training examples were found in {places}" if copies else ""

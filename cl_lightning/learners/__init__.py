@@ -2,6 +2,7 @@
 
 from cl_lightning.learners.agem import AGEM
 from cl_lightning.learners.base import Candidate, Learner, Needs, Outcome, Phase, Phases, name_of
+from cl_lightning.learners.den import DEN
 from cl_lightning.learners.dgr import DGR
 from cl_lightning.learners.er import ER
 from cl_lightning.learners.ewc import EWC
@@ -31,6 +32,7 @@ from cl_lightning.learners.vgr import VGR
 
 __all__ = [
     "AGEM",
+    "DEN",
     "DGR",
     "ER",
     "EWC",

@@ -59,6 +59,12 @@ class Beside:
         return self.cell.differs or (OTHER[same] if same and any(k.startswith(same) for k in away) else "")
 
     @property
+    def why_undefined(self) -> str:
+        """Why runs have no such number, where that is known."""
+        reasons = (group.undefined.get(str(self.cell.result)) for group in self.groups)
+        return next(filter(None, reasons), "not measured")
+
+    @property
     def difference(self) -> float | None:
         if self.ours is None or self.why_not or not isinstance(self.cell.value, int | float):
             return None
@@ -67,8 +73,10 @@ class Beside:
     def __str__(self) -> str:
         """``printed → ours ± standard error (difference)``, as far as they are there."""
         if self.ours is None:
-            invalid = " → second task not learned" if self.groups and self.cell.result in JUDGED else ""
-            return shade(self.cell, self.cell.value) + printed(self.cell) + invalid
+            there = self.groups and self.cell.value is not None
+            judged = self.cell.result in JUDGED
+            why = " → second task not learned" if judged else f" → - ({self.why_undefined})"
+            return shade(self.cell, self.cell.value) + printed(self.cell) + (why if there else "")
         mean, error = self.ours
         places = 3 if abs(mean) < 10 else 1
         ours = f"{mean:.{places}f}" if error is None else f"{mean:.{places}f} ± {error:.{places}f}"
@@ -106,8 +114,8 @@ def beside(table: Table, groups: Sequence[Group]) -> dict[str, dict[str, Beside]
 
 
 def runs_of(cell: Cell, groups: Sequence[Group]) -> list[Group]:
-    """Of each experiment of a cell the group that came to it, on real data first, with most seeds; of none
-    where one is missing."""
+    """Of each experiment of a cell the group that came to it: on real data first, then the one that is most
+    like what was printed, then the one with most seeds; of none where one is missing."""
     found = []
     for experiment in cell.experiments if cell.result and missing(cell) is None else ():
         name = cell.overrides.get("name", experiment)
@@ -118,10 +126,14 @@ def runs_of(cell: Cell, groups: Sequence[Group]) -> list[Group]:
             if cell.result == OVER_WAYS:
                 found += own
                 continue
-            found.append(
-                max(own, key=lambda g: (str(g.settings.get("data")).startswith("real"), len(g.seeds)))
-            )
+            found.append(max(own, key=lambda group: how_like(group, part)))
     return found
+
+
+def how_like(group: Group, cell: Cell) -> tuple[bool, int, int]:
+    """What the runs of a cell are chosen by, the highest first."""
+    is_real = str(group.settings.get("data")).startswith("real")
+    return is_real, -len(departs(group, cell)), len(group.seeds)
 
 
 def is_minimum(cell: Cell) -> bool:
@@ -267,8 +279,8 @@ def departures_of(table: Table, groups: Sequence[Group]) -> list[str]:
                 away = departs(group, each.cell)
                 told = ", ".join(f"{key}={here} ({there})" for key, (here, there) in away.items())
                 found.setdefault(told)
-    shades = [cell.forgets_below for cells in table.rows.values() for cell in cells.values()]
-    limits = {each for each in shades if each is not None}
+    printed = [cell for row in table.rows.values() for cell in row.values()]
+    limits = {cell.forgets_below for cell in printed if cell.forgets_below is not None}
     shaded = f"{SHADE} is forgetting, as the paper shades it: below {' or '.join(map(str, sorted(limits)))}."
     return [*[shaded] * bool(limits), *(f"Here (in print): {told}." for told in found if told)]
 
@@ -289,6 +301,8 @@ def records(paper: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
         for row, cells in beside(table, groups).items():
             for head, each in cells.items():
                 mean, error = each.ours or (None, None)
+                why = each.why_not if each.ours or not each.groups else each.why_undefined
+                said = [why, *(said_of(group, cells) for group in each.groups), *to_run({head: each})]
                 found.append(
                     {
                         "table": table.name,
@@ -300,10 +314,7 @@ def records(paper: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
                         "standard_error": error,
                         "seeds": min((len(group.seeds) for group in each.groups), default=0),
                         "difference": each.difference,
-                        "said": "; ".join([each.why_not, *(said_of(g, cells) for g in each.groups)]).strip(
-                            "; "
-                        )
-                        or "; ".join(to_run({head: each})),
+                        "said": "; ".join(filter(None, said)),
                     }
                 )
     return found

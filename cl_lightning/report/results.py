@@ -208,11 +208,8 @@ def reference_of(record: ReferenceRecord, matrix: Sequence[Row]) -> Reference:
     """The last task learned by itself, and what the stream's learner gained on it; or both of two tasks
     learned together."""
     own = None if record.joint else matrix[-1][record.task]
-    found: Reference = {
-        "task": record.task,
-        "accuracy": record.accuracy,
-        "transfer": None if own is None else own - record.accuracy,
-    }
+    transfer = None if own is None else own - record.accuracy
+    found: Reference = {"task": record.task, "accuracy": record.accuracy, "transfer": transfer}
     if record.joint:
         found["joint"] = True
     return found

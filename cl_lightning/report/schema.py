@@ -69,6 +69,8 @@ class StreamTask(TypedDict):
     n_val: Number
     n_test: Number
     head: Head
+    mixture: NotRequired[list[float]]
+    """The share of each class of the source, where it changes smoothly from task to task."""
 
 
 @strict

@@ -71,9 +71,8 @@ class CandidateRecord:
 
     name: str
     hparams: dict[str, Any]
-    val_accuracy: (
-        float | None
-    )  # the best; None without validation data, and where the phase has a score of its own
+    # The best; None without validation data, and where the phase has a score of its own.
+    val_accuracy: float | None
     score: float | None  # the best of the phase's own score
     steps: int  # mini-batches trained
     steps_to_best: int

@@ -300,7 +300,7 @@ def test_the_chosen_run_with_another_seed_is_not_the_one_that_was_chosen(capsys)
         (("learner.strength=3,4",), "learner.strength=3 and learner.strength=4 make no difference"),
         (("learner=ewc,er",), "learner.strength, which is not a key with learner=er and the other choices"),
         (("selection.stream={learner.strenth:[1,2]}",), "Did you mean learner.strength?"),
-        (("selection.stream=5",), "selection.stream=5 is neither values by key"),
+        (("selection.stream=5",), "selection.stream=5 is neither values by name"),
         (("selection.stream={}",), "has no outer grid"),
         (("selection=task_level",), "Say selection=stream_level, or leave"),
         (("--multirun", "selection=stream_level,task_level"), "without another selection beside it"),

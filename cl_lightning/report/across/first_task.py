@@ -33,9 +33,10 @@ def figure(learners: Learners) -> Figure | None:
             own = [looks(run) for run in seeds_of(runs, stream)]
             if any(not curve or list(curve) != list(own[0]) for curve in own):  # without probes, or at others
                 own = [after_tasks(run) for run in seeds_of(runs, stream)]
-            if own and all(None not in curve.values() for curve in own):
-                curves[name], places[name] = [known(curve.values()) for curve in own], [*own[0]]
+            values = [known(curve.values()) for curve in own]
+            if own and [*map(len, values)] == [*map(len, own)]:
+                curves[name], places[name] = values, [*own[0]]
         bands(panel, curves, places=places)
-        panel.set(ylim=(0, 1), ylabel="accuracy on task 0", xlabel="tasks learned", title=stream)
-    legend_above(drawn, axes[0])
+        panel.set(ylim=(0, 1), ylabel="accuracy\non task 0", xlabel="tasks learned", title=stream)
+    legend_above(drawn, learners)
     return drawn

@@ -11,6 +11,9 @@ SOURCE = "mnist"
 NOT_RUN = "not run"
 
 
+CLAIMS = ["claim", "asked for", "ours", "verdict"]  # heads
+
+
 def claims(groups: Sequence[Group]) -> list[list[str]]:
     """Rows of claim, what is asked for, ours and the verdict."""
     fc, ewc = of_model(groups, "fc"), of_model(groups, "ewc")

@@ -10,6 +10,9 @@ from cl_lightning.report.papers.icann18 import kind, less, most, of_model, row, 
 MODELS = {"FC": "fc", "D-FC": "d_fc", "CONV": "conv", "D-CONV": "d_conv", "LWTA": "lwta"}  # but EWC
 
 
+CLAIMS = ["claim", "asked for", "ours", "verdict"]  # heads
+
+
 def claims(groups: Sequence[Group]) -> list[list[str]]:
     """Rows of claim, what is asked for, ours and the verdict."""
     imm = {
