@@ -59,6 +59,12 @@ class Beside:
         return self.cell.differs or (OTHER[same] if same and any(k.startswith(same) for k in away) else "")
 
     @property
+    def why_undefined(self) -> str:
+        """Why runs have no such number, where that is known."""
+        reasons = (group.undefined.get(str(self.cell.result)) for group in self.groups)
+        return next(filter(None, reasons), "not measured")
+
+    @property
     def difference(self) -> float | None:
         if self.ours is None or self.why_not or not isinstance(self.cell.value, int | float):
             return None
@@ -67,8 +73,10 @@ class Beside:
     def __str__(self) -> str:
         """``printed → ours ± standard error (difference)``, as far as they are there."""
         if self.ours is None:
-            invalid = " → second task not learned" if self.groups and self.cell.result in JUDGED else ""
-            return shade(self.cell, self.cell.value) + printed(self.cell) + invalid
+            there = self.groups and self.cell.value is not None
+            judged = self.cell.result in JUDGED
+            why = " → second task not learned" if judged else f" → - ({self.why_undefined})"
+            return shade(self.cell, self.cell.value) + printed(self.cell) + (why if there else "")
         mean, error = self.ours
         places = 3 if abs(mean) < 10 else 1
         ours = f"{mean:.{places}f}" if error is None else f"{mean:.{places}f} ± {error:.{places}f}"
@@ -293,6 +301,8 @@ def records(paper: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
         for row, cells in beside(table, groups).items():
             for head, each in cells.items():
                 mean, error = each.ours or (None, None)
+                why = each.why_not if each.ours or not each.groups else each.why_undefined
+                said = [why, *(said_of(group, cells) for group in each.groups), *to_run({head: each})]
                 found.append(
                     {
                         "table": table.name,
@@ -304,10 +314,7 @@ def records(paper: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
                         "standard_error": error,
                         "seeds": min((len(group.seeds) for group in each.groups), default=0),
                         "difference": each.difference,
-                        "said": "; ".join([each.why_not, *(said_of(g, cells) for g in each.groups)]).strip(
-                            "; "
-                        )
-                        or "; ".join(to_run({head: each})),
+                        "said": "; ".join(filter(None, said)),
                     }
                 )
     return found

@@ -13,7 +13,7 @@ import pytest
 from cl_lightning.cli.report import main
 from cl_lightning.report import pages
 from cl_lightning.report.compare import Group
-from cl_lightning.report.comparisons import comparisons, over_streams
+from cl_lightning.report.comparisons import comparison_table, comparisons, over_streams
 from cl_lightning.report.pages import extract_of, page_of, region, side_by_side, update
 from cl_lightning.report.paper import command, heads_and_rows, missing, runs_of
 from cl_lightning.report.papers.mntdp import claims
@@ -210,7 +210,7 @@ def test_the_accuracy_on_each_task_at_the_end_is_the_mean_over_seeds() -> None:
 
 
 def test_what_this_version_does_not_have_is_said() -> None:
-    cell = tables("robust")[0].rows["split MNIST"]["entropy"]
+    cell = tables("robust")[0].rows["split MNIST"]["entropy, nats"]
     assert missing(replace(cell, experiments=("unheard",))) == "no experiment unheard yet"
     assert (
         missing(replace(cell, experiments=(), overrides={"learner": "unheard"})) == "no learner unheard yet"
@@ -261,6 +261,25 @@ def test_the_commands_of_rows_compose(paper: str) -> None:
         words = shlex.split(command([replace(cell, experiments=cell.experiments[:1])]))
         assert words[:3] == ["python", "-m", "cl_lightning"]
         configure(*(word for word in words[3:] if not word.startswith(("seed=", "selection=", "--"))))
+
+
+def test_a_number_that_runs_do_not_have_says_why() -> None:
+    lacking = replace(extract("ctrl_minus", "mntdp_d", [0.6]), undefined={"gain": "other classes"})
+    row = row_of("mntdp", "table 13", "MNTDP-D", [lacking])
+    assert (row["δ"], row["F"]) == ("0 → - (other classes)", "0 → - (not measured)")
+
+
+def test_what_learners_of_one_seed_are_compared_by_is_one_stream() -> None:
+    base = extract("x", "a", [0.1 * seed for seed in range(7)], **{"stream.n_train": 10})
+    above = extract("x", "b", [0.1 * seed + 0.05 for seed in range(7)], **{"stream.n_train": 10})
+    more = extract("x", "b", [0.9] * 7, **{"stream.n_train": 20})
+    digests = replace(above, images=frozenset({("mnist", "other")}))
+    heads, rows = comparison_table([base, above, more, digests], "a")
+    assert heads[0] == "ACC against a n_train=10"
+    nothing = "no numbers of the same streams and seeds"
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("b n_train=10", "better"), ("b n_train=20", nothing), ("b n_train=10", nothing),
+    ]  # fmt: skip
 
 
 def test_runs_stand_in_the_row_of_their_own_settings(tmp_path: Path) -> None:
