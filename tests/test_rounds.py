@@ -7,7 +7,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -40,7 +39,7 @@ from cl_lightning.selection import sweep
 from cl_lightning.store import atomic as whole
 from cl_lightning.store.files import Store
 from cl_lightning.store.status import status_of
-from tests.commands import SMALL, but_what_may_differ, configure, process, run
+from tests.commands import SMALL, but_what_may_differ, configure, process, results_in, run
 from tests.dying import dying, forked, in_a_child
 from tests.soak import at_work
 from tests.test_resume import hears_ctrl_c
@@ -48,11 +47,6 @@ from tests.test_resume import hears_ctrl_c
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
 TWO_TASKS = (*SMALL, "stream.tasks=2", *GRID, "trainer.candidates_at_once=2")
 ROUNDS = "hydra/sweeper=cl_task_level"
-
-
-def results_in(outputs: Path) -> dict:
-    (path,) = outputs.rglob("results.json")
-    return json.loads(path.read_text())
 
 
 def alone(outputs: Path, *options: str) -> dict:
@@ -152,21 +146,6 @@ def test_a_job_that_fails_ends_its_run_and_the_same_command_goes_on(
     assert main([ROUNDS, *TWO_TASKS, "seed=0,1", f"outputs={tmp_path}"]) == 0
     assert len(calls) - before == 3, "the share that was lost, and those of the second task"
     assert len(list(tmp_path.rglob("results.json"))) == 2
-
-
-POINTS = ("block", "record written", "after a rename", "task end", "phase done", "test")
-
-
-@pytest.mark.parametrize("draw", [0, *(pytest.param(draw, marks=pytest.mark.all) for draw in (1, 2))])
-def test_a_sweep_that_is_killed_goes_on(draw: int, tmp_path: Path) -> None:
-    """Killed in the basic launcher, jobs and sweeper end together, in a round or between two."""
-    drawn, options = random.Random(draw), [*TWO_TASKS, "trainer.checkpoint_minutes=0", "trainer.block=2"]
-    sweep = partial(main, [ROUNDS, *options, f"outputs={tmp_path / 'cut'}"])
-    for _ in range(3):
-        fault = f"{drawn.choice(POINTS)}:{drawn.randint(1, 6)}"
-        assert in_a_child(partial(dying, fault, sweep)) in (0, -signal.SIGKILL)
-    assert sweep() == 0
-    assert but_what_may_differ(results_in(tmp_path / "cut")) == alone(tmp_path / "one", *options)
 
 
 def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(tmp_path: Path) -> None:

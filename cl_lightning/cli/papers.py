@@ -10,10 +10,11 @@ from pathlib import Path
 from rich.text import Text
 
 from cl_lightning.cli.parser import Parser
-from cl_lightning.config.suggestions import close
+from cl_lightning.config.suggestions import names_like
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import Group, groups_in, in_order
 from cl_lightning.report.comparisons import comparison_table, over_streams
+from cl_lightning.report.desiderata import card_table
 from cl_lightning.report.figures import draw_across
 from cl_lightning.report.formats import FORMATS, Rows
 from cl_lightning.report.layout import Column, new_console, tables
@@ -36,7 +37,7 @@ def report_paper(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     paper = options.paper.removeprefix("paper=")
     if paper not in names():
-        near = close(paper, names())
+        near = names_like(paper, names())
         hint = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(f"No paper is called {paper}. There are {', '.join(names())}.{hint}")
     runs = options.runs or [folder for folder in [Path("outputs")] if folder.is_dir()]
@@ -95,6 +96,21 @@ def report_compared(arguments: Sequence[str]) -> int:
     if len({group.experiment for group in groups}) > 1:
         shown["over all experiments, by the same seeds"] = over_streams(groups, options.result)
     show(shown, options.form)
+    return 0
+
+
+def report_card(arguments: Sequence[str]) -> int:
+    """``card [RUNS...]``: experiments x desiderata."""
+    what = "Tell what experiments show: five desiderata and six further challenges (Farquhar and Gal 2018)."
+    parser = Parser(prog="python -m cl_lightning.report card", description=what)
+    parser.add_folders("folders to look for runs in")
+    parser.add_formats()
+    options = parser.parse_args(arguments)
+    runs = runs_in(options.folders)
+    heads, rows = card_table(runs.results)
+    if not rows:
+        raise Refusal("\n".join(["No run that has learned a task lies there.", *runs.said]))
+    show({"What the experiments show": (heads, rows)}, options.form)
     return 0
 
 

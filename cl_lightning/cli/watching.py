@@ -18,8 +18,8 @@ POLLED = 0.5  # seconds between two looks at the jobs
 
 @contextmanager
 def watched(folder: Path, overrides: Sequence[Sequence[str]], first: int) -> Iterator[None]:
-    """While jobs run, whatever runs them: a line for each that ends, and on a terminal where the others
-    are."""
+    """Print a line for each job that ends inside; on a terminal, show how far the others are. Any launcher
+    may run them."""
     over = Event()
     watch = Watch(folder, overrides, first)
     thread = Thread(target=watch.run, args=(over,), daemon=True)

@@ -12,8 +12,8 @@ PLAN = "work/plan"
 
 
 class Rounds:
-    """What one job of a round does: it trains the share with a name, or goes on until a phase is to be shared
-    out. Its results are in the store, where the other jobs find them."""
+    """What one job of a round does: it trains the ``share`` of this name; without one, it goes on with the
+    run until a phase is to be shared out. Other jobs find its results in the store."""
 
     def __init__(self, share: str | None) -> None:
         self.share = share
@@ -35,7 +35,7 @@ class Rounds:
         return left
 
     def end_of(self, place: Place) -> None:
-        """A job that has trained its share ends with it."""
+        """End a job that has trained its share."""
         if self.trained == place:
             raise RoundOver
 

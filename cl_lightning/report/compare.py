@@ -18,6 +18,7 @@ from cl_lightning.report.printed import rows_beside
 from cl_lightning.report.reading import Runs, runs_in
 from cl_lightning.report.references import HEADS, References
 from cl_lightning.report.schema import Results
+from cl_lightning.report.two_tasks import by_rate
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.selection.stream_level import Chosen
 
@@ -32,6 +33,8 @@ COLUMNS = {  # results, and their heads in a table
     "search_flops": "search Tflop",
     "search_seconds": "search CPU s",
 }
+
+TASK, FEW = "task", 10  # the accuracy on each task at the end, of so few tasks
 
 WITHOUT = {  # results that are no metrics, and why a run may not have them
     "validation": "no task has validation examples",
@@ -211,7 +214,11 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
 def more_values_of(run: Results) -> dict[str, float | None]:
     """Results that papers print and that have no column of their own."""
     matrix, costs, entropy = run["accuracy_matrix"], run["costs"], run["measures"].get("entropy")
+    reference: Any = run["reference"] or {}
+    each = enumerate(matrix[-1]) if len(matrix[-1]) <= FEW else ()
     return {
+        **{f"{TASK} {task}": accuracy for task, accuracy in each},
+        "baseline_accuracy": reference["accuracy"] if reference.get("joint") else None,
         "entropy_of_predictions": entropy[1][1] if entropy and len(entropy) > 2 else None,  # the next task's
         "minutes": sum(cost["seconds"].get("cpu", 0.0) for cost in costs) / 60 or None,
         "memory_at_test": max((cost["memory_at_test"] or 0 for cost in costs), default=0) / 1e6 or None,
@@ -219,6 +226,8 @@ def more_values_of(run: Results) -> dict[str, float | None]:
         "last_task": matrix[-1][-1],
         "published_flops": sum(cost["published_flops"] for cost in costs) / 1e12 or None,
         "all_flops": sum(cost["flops"] for cost in costs) / 1e12,
+        "held": sum(costs[-1]["held"].values()) / 1e6,
+        **by_rate(run),
     }
 
 

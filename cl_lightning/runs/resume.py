@@ -64,7 +64,7 @@ NO_VALIDATION = (
 
 
 def refuse_to_choose(reason: str) -> None:
-    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
+    """Refuse a run that returns None, in a sweep that chooses by what runs return."""
     if sweeper := sweeper_that_chooses():
         raise Refusal(
             f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}"
@@ -76,7 +76,14 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
     if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
         refuse_to_choose(NO_VALIDATION)
     grants.check(learner)
-    if cfg.reference and stream.head.mode in ("single", "multi_test"):
+    if not grants.boundaries:
+        check_hidden(stream, settings, learner)
+    if cfg.reference == "joint" and len(stream) != 2:
+        raise Refusal(
+            f"reference=joint is about two tasks, and {stream.name} has {len(stream)}. Leave it out; "
+            "learner=joint learns all tasks of any stream together."
+        )
+    if cfg.reference is True and stream.head.mode in ("single", "multi_test"):
         raise Refusal(
             "reference=true compares with a network that learns the last task alone; with "
             f"stream.head={stream.head.mode} it would "
@@ -91,6 +98,30 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
         print(
             "trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.",
             file=sys.stderr,
+        )
+
+
+TOLD = ("on_task_start", "learn", "candidates", "adopt", "on_task_end", "predictors")
+
+
+def check_hidden(stream: Stream, settings: Training, learner: Learner) -> None:
+    """Refuse what would tell a learner where tasks begin and end, or needs to be told."""
+    who, given = type(learner).__name__, "which grants.boundaries=false does not give"
+    hooks = [name for name in TOLD if getattr(type(learner), name) is not getattr(Learner, name)]
+    if hooks:
+        raise Refusal(
+            f"{who} needs to know where tasks begin and end (it has {', '.join(hooks)} of its own), "
+            f"{given}.\nChoose another learner, as finetune or mc_dropout, or set grants.boundaries=true."
+        )
+    if stream.head.masks_test or learner.needs.task_id_at_test:
+        raise Refusal(
+            f"This network or stream.head={stream.head.mode} needs the ids of tasks, {given}. Take "
+            "backbone.heads=shared and stream.head=single or domain."
+        )
+    if settings.optimizer_state != "carry":
+        raise Refusal(
+            "Where boundaries are hidden the optimizer cannot start anew at them. Set "
+            "trainer.optimizer_state=carry, or grants.boundaries=true."
         )
 
 
@@ -116,12 +147,7 @@ def begin_or_resume(
 
 
 def begun(
-    cfg: DictConfig,
-    folder: Path,
-    stream: Stream,
-    learner: Learner,
-    command: Sequence[str],
-    share: str | None,
+    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str], share: str | None
 ) -> tuple[Store, int]:
     if share is not None:
         return open_for_share(folder)

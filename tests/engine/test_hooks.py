@@ -13,6 +13,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from cl_lightning.contract.learning import weights_of
 from cl_lightning.engine.hooks import GIVES
 from cl_lightning.errors import Refusal
 from cl_lightning.learners import Finetune, Learner, Phase
@@ -148,12 +149,6 @@ class KeepsAGraph(Finetune):
         self.memory["anchor"] = [torch.cat([p.reshape(-1) for p in self.network.parameters()])]
 
 
-class RemembersInAList(Finetune):
-    def __init__(self, **base):
-        super().__init__(**base)
-        self.memory = []
-
-
 @pytest.mark.parametrize(
     ("cls", "words"),
     [
@@ -164,7 +159,6 @@ class RemembersInAList(Finetune):
         (CountsInMegabytes, r"\.published_memory must return a whole number of bytes; it gave a float"),
         (NeedsADict, r"\.needs is a dict\. Write needs = Needs"),
         (KeepsAGraph, r"'s self\.memory\['anchor'\]\[0\] is a tensor with the graph.*\.detach\(\)"),
-        (RemembersInAList, " sets self.memory to a list"),
     ],
 )
 def test_mistakes_outside_of_hooks_name_the_class_too(cls: type, words: str, tmp_path: Path) -> None:
@@ -209,19 +203,14 @@ def test_a_hook_that_returns_another_generator_is_seeded_as_if_it_were_one() -> 
     assert one.learner.drawn == other.learner.drawn
 
 
-# ---- what it writes ----------------------------------------------------------------------------------------
-
-
 # ---- what it learns from -----------------------------------------------------------------------------------
 
 
-class LosesWithoutGradient(Finetune):
+class MakesItsGradients(Finetune):
     @torch.no_grad()
     def loss(self, c, batch):
         return super().loss(c, batch)
 
-
-class MakesItsGradients(LosesWithoutGradient):
     def after_backward(self, c, batch):
         for p in c.parameters:
             p.grad = torch.ones_like(p)
@@ -229,7 +218,7 @@ class MakesItsGradients(LosesWithoutGradient):
 
 def test_gradients_may_be_made_by_hand() -> None:
     learned = learn(make(MakesItsGradients), toys.stream(tasks=1), training())
-    assert not torch.equal(learned.weights, toys.weights_of(make(Finetune)))
+    assert not torch.equal(learned.weights, weights_of(make(Finetune)))
 
 
 class Warms(Finetune):

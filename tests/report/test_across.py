@@ -11,7 +11,17 @@ import pytest
 
 from cl_lightning.cli.report import main
 from cl_lightning.report import across
-from cl_lightning.report.across import bars, by_learner, first_task, matrices, radar, so_far, tradeoff
+from cl_lightning.report.across import (
+    bars,
+    by_learner,
+    first_task,
+    logged,
+    matrices,
+    radar,
+    ranks,
+    so_far,
+    tradeoff,
+)
 from cl_lightning.report.across import paths as across_paths
 from cl_lightning.report.figures import draw_across
 from cl_lightning.report.parts import found
@@ -71,6 +81,39 @@ def test_accuracy_so_far_and_memory_are_those_of_the_results() -> None:
             held = [fmean(sum(r["costs"][i]["held"].values()) / 1e6 for r in runs) for i in range(5)]
             assert memory[name] == pytest.approx(held)
             assert accuracy[name] == pytest.approx(means)
+
+
+def test_ranks_are_those_of_mean_accuracies_in_each_experiment() -> None:
+    (panel,) = ranks.figure(LEARNERS).axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == [
+        "permutations\ndomain",
+        "rotations\ndomain",
+    ]
+    for container in panel.containers:
+        expected = [
+            fmean(r["metrics"]["average_accuracy"] for r in of(container.get_label(), stream))
+            for stream in ("permutations", "rotations")
+        ]
+        assert list(container.lines[0].get_ydata()) == pytest.approx(expected)
+    assert len(panel.containers) == 3
+    assert ranks.figure({"gem": [*RUNS, {**of("gem", "rotations")[0], "fingerprint": "other"}]}) is None
+
+
+def with_logs() -> list[Any]:
+    """Runs that logged three numbers each: 0, 1 and 2 and their seed."""
+    logs = [{"batches": {"gradient": [[40 + i, float(i + run["seed"])] for i in range(3)]}} for run in RUNS]
+    return [{**run, "own": {"learned": {}, **own}} for run, own in zip(RUNS, logs)]
+
+
+def test_what_was_logged_is_shown_as_means_over_seeds_by_learner_and_stream() -> None:
+    (panel,) = logged.figure(by_learner(with_logs())).axes
+    shown = lines(panel)
+    assert set(shown) == {
+        f"{name}, {stream}" for name in LEARNERS for stream in ("rotations", "permutations")
+    }
+    assert shown["gem, rotations"] == [1.0, 2.0, 3.0], "of seeds 0, 1 and 2"
+    assert panel.get_title() == "gradient"
+    assert logged.figure(LEARNERS) is None
 
 
 def test_bars_are_as_high_as_the_metrics() -> None:
@@ -154,7 +197,8 @@ def test_paths_stand_beside_each_other() -> None:
 @pytest.mark.parametrize("name", sorted(found("figure", across)))
 def test_figures_are_a_column_wide_have_whole_ticks_and_letters_of_eight_points(name: str) -> None:
     with styled():
-        figure = found("figure", across)[name](by_learner(run for run in RUNS if run["name"] == "rotations"))
+        rotations = (run for run in with_logs() if run["name"] == "rotations")
+        figure = found("figure", across)[name](by_learner(rotations))
         figure.canvas.draw()
     assert figure.get_figwidth() <= 2 * WIDTH
     for axes in figure.axes:
