@@ -193,6 +193,22 @@ def keeps_a_loser(self, task):
     self.adopt(candidates[1], task)
 
 
+def adopts_the_outcome(self, task):
+    best = yield Phase(self.candidates(task))
+    self.adopt(best, task)
+
+
+def writes_to_its_graph(self, c, batch):
+    z = self.logits(c, batch).exp()
+    loss = z.square().mean()
+    z.add_(1)
+    return loss
+
+
+def misfit(self, task) -> None:
+    self.network = nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Linear(6, 4))
+
+
 def fails_between_phases(self, task):
     yield Phase(self.candidates(task))
     raise ValueError("between\nphases")
@@ -227,6 +243,7 @@ TRAINING = r"^Bad\.training: {} changed: .*\n.*buffer"
 UNSEEDED = r"Bad\.{}: it drew from .*of {},"
 LOST = r"Bad\.learn: the candidate lr=1e-09,\S+ lost its phase .*\n.*outcome\.candidate"
 READ_ONLY = r"Bad\.{}: the hyper-parameters .*\n.*another"
+RAISED = r"^Bad\.{} raised {}(.*\n)+at .*test_bad_learners\.py, line \d+: .*{}"
 PROPOSED = "Bad proposed "
 BUDGET = r"Bad's Phase: {} must be a {} of at least 1"
 HPARAMS = "Bad's candidate .*"
@@ -377,6 +394,27 @@ ROWS: dict[str, Row] = {
         with_hparams(**{"weight-decay": 0.5}), HPARAMS + r"Did you mean 'weight_decay'\?", Refusal),
     "trains for tests on what is closed": Row(
         bad(predictors_=trains_for_tests), r"Bad\.predictors proposed a phase without `train`", Refusal),
+    # ---- what it raises, while operations are counted, before a hook begins, in the backward pass
+    "has layers that do not fit": Row(
+        bad(on_task_start=misfit, forward_=lambda self, x, task: x.flatten(1)[:, :4],
+            logits_=lambda self, c, b: c.network(b.x)),
+        RAISED.format("logits", "RuntimeError: mat1 and mat2", r"logits_=.*c\.network"), LearnerError),
+    "adopts the outcome": Row(
+        bad(learn_=adopts_the_outcome),
+        RAISED.format("learn", "AttributeError: 'Outcome'", r"self\.adopt\(best, task\)"), LearnerError),
+    "has an old signature": Row(
+        bad(loss=lambda self, c, b: b.shared,
+            shared_=lambda self, batch: None),
+        RAISED.format("shared", "TypeError", "shared_=lambda self, batch"), LearnerError),
+    "writes to its graph": Row(
+        bad(loss_=writes_to_its_graph),
+        RAISED.format("loss", "RuntimeError: one of the variables", "def writes_to_its"), LearnerError),
+    "fails without a phase": Row(
+        bad(learn_=lambda self, task: {}["no phase"]),
+        RAISED.format("learn", "KeyError", "no phase"), LearnerError),
+    "fails in predictors": Row(
+        bad(predictors_=lambda self, seen: [][seen]),
+        RAISED.format("predictors", "IndexError", r"\[\]\[seen\]"), LearnerError),
     # ---- predictors
     "trains for tests": Row(
         bad(predictors=lambda self, seen: written(self.network.head)), FOR_TESTS),

@@ -31,10 +31,9 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import InUse, Refusal
 from cl_lightning.learners.mntdp import MNTDP
-from cl_lightning.parallel.rounds import Rounds
-from cl_lightning.runs import resume
+from cl_lightning.parallel import rounds
+from cl_lightning.parallel.rounds import Rounds, missing_in
 from cl_lightning.runs import run as experiment
-from cl_lightning.runs.resume import missing_in
 from cl_lightning.selection import sweep
 from cl_lightning.store import atomic as whole
 from cl_lightning.store.files import Store
@@ -228,7 +227,7 @@ def test_a_job_waits_until_a_slow_disk_shows_what_other_machines_wrote(
     with pytest.raises(Refusal, match="does not show here"):
         job(first)
     assert not slept, "on one machine nobody waits"
-    monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
+    monkeypatch.setattr(rounds, "late_by", lambda: sweep.lateness("SlurmLauncher"))
     job(first)
     assert (len(slept), shared_out(tmp_path)) == (4, [second])
 
@@ -242,7 +241,7 @@ def test_a_job_that_goes_on_does_not_undo_a_task_that_shows_late(tmp_path: Path,
         Store, "_content", lambda self, key: None if key == "tasks/000" and not slept else read(self, key)
     )
     monkeypatch.setattr(whole, "sleep", slept.append)
-    monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
+    monkeypatch.setattr(rounds, "late_by", lambda: sweep.lateness("SlurmLauncher"))
     monkeypatch.setattr(Phases, "train_group", lambda *_: pytest.fail("a share is trained"))
     before = shared_out(tmp_path)
     job(None)
@@ -254,7 +253,7 @@ def test_a_sweep_waits_until_its_disk_shows_what_a_job_wrote(
     late_by: float, shares: list[str], tmp_path: Path, monkeypatch
 ) -> None:
     shown = iter([None, None, ["work/task0-0/0"]])
-    monkeypatch.setattr(resume, "missing_in", lambda folder: next(shown))
+    monkeypatch.setattr(rounds, "missing_in", lambda folder: next(shown))
     monkeypatch.setattr(whole, "sleep", lambda seconds: None)
     run = InRounds([])
     run.after([Job(0, [], None, None, str(tmp_path))], late_by)

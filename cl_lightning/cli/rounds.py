@@ -44,8 +44,8 @@ class InRounds:
     def next_in(self, folder: Path) -> list[str | None] | None:
         """What the jobs of the next round have to do: nothing if the run is finished; None if nothing shows
         yet that a job went on."""
+        from cl_lightning.parallel.rounds import missing_in
         from cl_lightning.report.results import finished_results
-        from cl_lightning.runs.resume import missing_in
 
         if finished_results(folder) is not None:
             return []

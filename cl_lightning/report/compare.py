@@ -35,7 +35,6 @@ COLUMNS = {  # results, and their heads in a table
 }
 
 TASK, FEW = "task", 10  # the accuracy on each task at the end, of so few tasks
-
 WITHOUT = {  # results that are no metrics, and why a run may not have them
     "validation": "no task has validation examples",
     "transfer": "no network learned the last task alone (reference=true)",

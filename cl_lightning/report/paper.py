@@ -61,8 +61,6 @@ class Beside:
     @property
     def why_undefined(self) -> str:
         """Why runs have no such number, where that is known."""
-        if self.cell.result in JUDGED:
-            return "second task not learned"
         reasons = (group.undefined.get(str(self.cell.result)) for group in self.groups)
         return next(filter(None, reasons), "not measured")
 
@@ -75,8 +73,10 @@ class Beside:
     def __str__(self) -> str:
         """``printed → ours ± standard error (difference)``, as far as they are there."""
         if self.ours is None:
-            nothing = f" → - ({self.why_undefined})" if self.groups and self.cell.value is not None else ""
-            return shade(self.cell, self.cell.value) + printed(self.cell) + nothing
+            there = self.groups and self.cell.value is not None
+            judged = self.cell.result in JUDGED
+            why = " → second task not learned" if judged else f" → - ({self.why_undefined})"
+            return shade(self.cell, self.cell.value) + printed(self.cell) + (why if there else "")
         mean, error = self.ours
         places = 3 if abs(mean) < 10 else 1
         ours = f"{mean:.{places}f}" if error is None else f"{mean:.{places}f} ± {error:.{places}f}"

@@ -11,11 +11,11 @@ from omegaconf import DictConfig
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import InUse, RoundOver
 from cl_lightning.parallel.ranks import Ranks
-from cl_lightning.parallel.rounds import Rounds
+from cl_lightning.parallel.rounds import Rounds, missing_in, not_shared, wait_for_shares
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.loop import train
 from cl_lightning.runs.making import prepared
-from cl_lightning.runs.resume import afresh_if_mended, missing_in, not_shared, refuse_again, wait_for_shares
+from cl_lightning.runs.resume import afresh_if_mended, refuse_again
 from cl_lightning.selection.sweep import in_rounds, own_share
 from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
 from cl_lightning.store.status import Progress, status_kept

@@ -18,7 +18,7 @@ from cl_lightning.engine.restartable import give_back
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.parallel.ranks import Ranks
-from cl_lightning.parallel.rounds import PLAN, missing
+from cl_lightning.parallel.rounds import learned_in_time, open_for_share
 from cl_lightning.protocol import Grants
 from cl_lightning.report.reading import as_chosen
 from cl_lightning.report.schema import Results
@@ -32,8 +32,7 @@ from cl_lightning.runs.identity import (
     versions,
 )
 from cl_lightning.selection.stream_level import Chosen
-from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_chooses
-from cl_lightning.store.atomic import in_time
+from cl_lightning.selection.sweep import in_a_sweep, sweeper_that_chooses
 from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.folder import (
     branch,
@@ -47,7 +46,6 @@ from cl_lightning.store.folder import (
 )
 from cl_lightning.store.records import (
     FORMAT,
-    PlanRecord,
     RowRecord,
     StartRecord,
     StreamRecord,
@@ -172,53 +170,6 @@ def begun(
         learned = learned_tasks(store)
     go_back_to(store, learned)
     return store, learned
-
-
-def missing_in(folder: Path) -> list[str] | None:
-    """Shares still to train of the phase at hand; None where no phase is shared out."""
-    found = open_store(folder)
-    return None if found is None else missing(found[0])
-
-
-def open_for_share(folder: Path) -> tuple[Store, int]:
-    """The store for a job that trains one share, and how many tasks are learned. Other jobs use it, too."""
-    found = open_store(folder)
-    if found is None:
-        raise not_shared(folder)
-    return found[0], learned_tasks(found[0])
-
-
-def wait_for_shares(folder: Path, share: str) -> list[str] | None:
-    """Shares still to train; waits until this job's share, and the tasks before it, are visible on the shared
-    disk. None where they do not come."""
-
-    def look() -> list[str] | None:
-        found = open_store(folder)
-        plan = None if found is None else found[0].load(PLAN, PlanRecord)
-        if found is None or plan is None or share not in plan.by_name:
-            return None
-        return missing(found[0]) if learned_tasks(found[0]) >= plan.place.learned else None
-
-    return in_time(look, late_by())
-
-
-def learned_in_time(store: Store) -> int:
-    """How many tasks are learned; waits for those before a task whose candidates are shared out."""
-
-    def look() -> int | None:
-        plan, learned = store.load(PLAN, PlanRecord), learned_tasks(store)
-        return None if plan is not None and learned < plan.place.learned else learned
-
-    learned = in_time(look, late_by())
-    return learned_tasks(store) if learned is None else learned
-
-
-def not_shared(folder: Path) -> Refusal:
-    return Refusal(
-        f"{folder} does not show here the share that this job was to train. Either the run has gone on "
-        "without it, and the same command follows; or outputs= is not on a disk that all machines share, as "
-        "hydra/sweeper=cl_task_level needs."
-    )
 
 
 def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Sequence[str]) -> StartRecord:

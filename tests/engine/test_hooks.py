@@ -3,20 +3,18 @@ its place."""
 
 from __future__ import annotations
 
-import inspect
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 
 from cl_lightning.contract.learning import weights_of
 from cl_lightning.engine.hooks import GIVES
 from cl_lightning.errors import Refusal
-from cl_lightning.learners import Finetune, Learner, Phase
+from cl_lightning.learners import Finetune, Learner
 from cl_lightning.protocol import LearnerError, copied
 from tests import toys
 from tests.commands import run
@@ -36,76 +34,7 @@ def own_run(tmp_path: Path, cls: type, *overrides: str) -> None:
     run(tmp_path, f"learner._target_={__name__}.{cls.__name__}", "selection=none", *overrides)
 
 
-def line_of(cls: type, words: str) -> str:
-    """Where a line of a class stands, as errors say it."""
-    lines, first = inspect.getsourcelines(cls)
-    return f"at {__file__}, line {first + next(i for i, line in enumerate(lines) if words in line)}: "
-
-
 # ---- what it raises ----------------------------------------------------------------------------------------
-
-
-class WrongShape(Finetune):
-    def on_task_start(self, task):
-        self.network = nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Linear(6, 4))
-
-    def logits(self, c, batch):
-        return c.network(batch.x)  # here
-
-    def forward(self, x, task):
-        return x.flatten(1)[:, :4]
-
-
-class AdoptsTheOutcome(Finetune):
-    def learn(self, task):
-        best = yield Phase(self.candidates(task))
-        self.adopt(best, task)  # here
-
-
-class OldSignature(Finetune):
-    def loss(self, c, batch):
-        return super().loss(c, batch) + 0 * batch.shared
-
-    def shared(self, batch):  # here
-        return None
-
-
-class WritesToItsGraph(Finetune):
-    def loss(self, c, batch):  # here
-        z = self.logits(c, batch).exp()
-        loss = z.square().mean()
-        z.add_(1)
-        return loss
-
-
-class FailsWithoutAPhase(Finetune):
-    def learn(self, task):
-        return {}["no phase"]  # here
-
-
-class FailsInPredictors(Finetune):
-    def predictors(self, seen):
-        raise ValueError("no predictors")  # here
-
-
-@pytest.mark.parametrize(
-    ("cls", "words"),
-    [
-        (WrongShape, "logits raised RuntimeError: mat1 and mat2"),
-        (AdoptsTheOutcome, "learn raised AttributeError: 'Outcome'"),
-        (OldSignature, "shared raised TypeError"),
-        (WritesToItsGraph, "loss raised RuntimeError: one of the variables needed for gradient"),
-        (FailsWithoutAPhase, "learn raised KeyError"),
-        (FailsInPredictors, "predictors raised ValueError: no predictors"),
-    ],
-)
-def test_an_error_is_placed_in_the_authors_own_file_wherever_it_arose(cls: type, words: str) -> None:
-    """While operations are counted, in a hook of the base, before a hook begins, in the backward pass."""
-    with pytest.raises(LearnerError) as told:
-        one_task(cls)
-    assert str(told.value).startswith(f"{cls.__name__}.{words}")
-    assert line_of(cls, "# here") in str(told.value)
-    assert len(str(told.value).splitlines()) <= 5
 
 
 def test_an_error_of_a_learner_that_ships_is_placed_in_its_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,7 @@ def test_accuracy_stands_against_what_is_held_and_computed() -> None:
             last = of(name, stream)[0]["costs"][-1]["held"]
             assert points["memory, MB", name, acc] == pytest.approx(sum(last.values()) / 1e6)
             assert points["operations, Tflop", name, acc] == pytest.approx(15)  # 1 + 2 + .. + 5
+            assert points["processor, s", name, acc] == pytest.approx(5)  # one a task
 
 
 def test_the_radars_best_learner_of_an_axis_stands_on_the_circle() -> None:
@@ -222,3 +223,20 @@ def test_all_figures_are_saved_in_three_formats_by_a_command(tmp_path: Path) -> 
     draw_across(RUNS[:4], again)
     assert (again / "bars.svg").read_bytes() == (tmp_path / "to" / "bars.svg").read_bytes()
     assert main(["figures", str(again)]) == 2
+
+
+def test_where_probes_looked_the_first_tasks_curve_goes_through_them() -> None:
+    """Of three tasks with two mini-batches each, two seeds; a learner without probes has whole numbers."""
+
+    def probed(run: Any, more: float) -> Any:
+        places = [(0, 2), (1, 1), (1, 2), (2, 1), (2, 2)]
+        rows = [{"task": task, "phase": 0, "step": step} for task, step in places]
+        values = [0.9, 0.8, 0.6, 0.4, 0.2]
+        return {**run, "probes": [{**r, "accuracies": [v + more, 0.5]} for r, v in zip(rows, values)]}
+
+    runs = [probed(run, more) for run, more in zip(of("gem", "rotations"), (0.0, 0.1))]
+    (panel,) = first_task.figure({"gem": runs, "finetune": of("finetune", "rotations")}).axes
+    (gem, finetune) = panel.lines
+    assert list(gem.get_xdata()) == [1.5, 2.0, 2.5, 3.0]
+    assert list(gem.get_ydata()) == pytest.approx([0.85, 0.65, 0.45, 0.25])
+    assert list(finetune.get_xdata()) == [1, 2, 3, 4, 5]

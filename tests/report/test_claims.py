@@ -113,6 +113,6 @@ def test_the_papers_thresholds_are_of_best_accuracies_alone() -> None:
 def test_a_run_that_never_learned_the_second_task_is_said_to_be_invalid() -> None:
     cell = tables("icann18")[1].rows["fc"]["D5-5a"]
     assert str(Beside(cell, (replace(FC, values={"average_accuracy": [0.4]}),))) == (
-        "0.47 → - (second task not learned)"
+        "0.47 → second task not learned"
     )
     assert str(Beside(cell, ())) == "0.47"

@@ -63,18 +63,29 @@ def operations(run: Mapping[str, Any]) -> float:
     return (counted or sum(cost["flops"] for cost in run["costs"])) / 1e12
 
 
+def seconds(run: Mapping[str, Any]) -> float:
+    """Of the processor: all training, that of generators and of copies for a test, too."""
+    return sum(cost["seconds"].get("cpu", 0.0) for cost in run["costs"])
+
+
 def held(run: Mapping[str, Any], task: int = -1) -> float:
     """Megabytes held after a task."""
     return sum(run["costs"][task]["held"].values()) / 1e6
 
 
-def bands(axes: Any, learners: Mapping[str, Sequence[Sequence[float]]], first: int = 1) -> None:
-    """A line a learner, the mean over seeds, in a band of one deviation; ``learners`` have a curve a seed."""
+def bands(
+    axes: Any,
+    learners: Mapping[str, Sequence[Sequence[float]]],
+    first: int = 1,
+    places: Mapping[str, Sequence[float]] | None = None,
+) -> None:
+    """A line a learner, the mean over seeds, in a band of one deviation; ``learners`` have a curve a seed, at
+    ``places`` or at whole numbers from ``first``."""
     from cl_lightning.report.style import colour, marker, whole_numbers
 
     for place, (name, curves) in enumerate(learners.items()):
         points = [mean_and_deviation(column) for column in zip(*curves)]
-        x = list(range(first, first + len(points)))
+        x = list(places[name] if places else range(first, first + len(points)))
         few = marker(place) if len(x) <= 25 else None
         axes.plot(x, [m for m, _ in points], color=colour(place), marker=few, label=name, clip_on=False)
         if len(curves) > 1:

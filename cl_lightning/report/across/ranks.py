@@ -24,8 +24,8 @@ def figure(learners: Learners) -> Figure | None:
     if twice:
         return None
     drawn, axes = panels(1, height=2.4)
-    names = sorted({learner for each in found.values() for learner in each})
-    for place, learner in enumerate(names):
+    names = dict.fromkeys(learner for each in found.values() for learner in each)
+    for place, learner in enumerate(sorted(names)):
         points = []
         for x, each in enumerate(found.values()):
             if values := known(run["metrics"]["average_accuracy"] for run in each.get(learner, ())):
@@ -43,5 +43,5 @@ def figure(learners: Learners) -> Figure | None:
     names_of = [f"{name.replace('_', ' ')}\n{head}".replace(" ", "\n") for name, head in found]
     axes[0].set_xticks(range(len(found)), names_of)
     axes[0].set(ylabel="ACC", ylim=(0, 1.02))
-    legend_above(drawn, [name.replace("_", " ") for name in names])
+    legend_above(drawn, [learner.replace("_", " ") for learner in sorted(names)])
     return drawn

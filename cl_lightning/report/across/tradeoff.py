@@ -1,11 +1,20 @@
-"""Accuracy against memory and against operations (figure 3 of Veniat et al. 2021): above and left is
-good. A dotted line joins those that no other one is at least as good as in both."""
+"""Accuracy against memory, operations and time: above and left is good (figure 3 of Veniat et al. 2021,
+figures 13 and 14 of Farquhar and Gal 2018). A dotted line joins those that no other one is at least as good
+as in both."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cl_lightning.report.across import Learners, held, mean_and_deviation, operations, seeds_of, streams
+from cl_lightning.report.across import (
+    Learners,
+    held,
+    mean_and_deviation,
+    operations,
+    seconds,
+    seeds_of,
+    streams,
+)
 from cl_lightning.report.style import colour, legend_above, logarithmic, marker, panels
 
 if TYPE_CHECKING:
@@ -14,10 +23,11 @@ if TYPE_CHECKING:
 
 def figure(learners: Learners) -> Figure | None:
     names = streams(learners)
-    drawn, axes = panels(2, height=2.0, columns=len(names), width=3.35 * len(names))
+    costs = {"memory, MB": held, "operations, Tflop": operations, "processor, s": seconds}
+    drawn, axes = panels(len(costs), height=2.0, columns=len(names), width=3.35 * len(names))
     for column, stream in enumerate(names):
-        for row, (head, cost) in enumerate({"memory, MB": held, "operations, Tflop": operations}.items()):
-            panel = axes[2 * column + row]
+        for row, (head, cost) in enumerate(costs.items()):
+            panel = axes[len(costs) * column + row]
             points = []
             for place, (name, runs) in enumerate(learners.items()):
                 own = seeds_of(runs, stream)
