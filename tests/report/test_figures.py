@@ -16,7 +16,7 @@ from cl_lightning.report.parts.paths import path_graph
 
 RESULTS = {
     "learner": "mntdp_d",
-    "stream": {"name": "toy", "tasks": [{"name": "one"}, {"name": "two"}, {"name": "three"}]},
+    "stream": {"name": "toy", "tasks": [{"name": name, "n_test": 10} for name in ("one", "two", "three")]},
     "accuracy_matrix": [[None, None, None], [0.8, None, None], [0.6, 1.0, None], [0.5, 0.9, 0.7]],
     "costs": [
         {"held": {"parameters": 4_000_000, "memory.x": 1_000_000}, "published_memory": 4_000_000},
@@ -24,6 +24,9 @@ RESULTS = {
         {"held": {"parameters": 6_000_000, "memory.x": 3_500_000}, "published_memory": 6_000_000},
     ],
     "notes": [{"kind": "module_paths", "path": path} for path in ([0, 1], [0, 2], [0, 2])],
+    "predictors": {},
+    "selected": [],
+    "probes": [],
     "schema": 5,
 }
 
