@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cl_lightning.learners import DEN
-from cl_lightning.learners.den import used_units
+from cl_lightning.learners.den import Part, used_units
 from cl_lightning.learners.parts.widths import wide_of, widened_by
 from cl_lightning.randomness import seeded
 from tests import toys
@@ -198,6 +198,20 @@ def test_used_units_are_those_from_which_a_way_of_weights_leads_to_the_head() ->
     head[1, 2] = 0.1
     network = wide_of([[first, torch.ones(3)], [second, torch.ones(3)]], [head, torch.ones(2)], 0.0)
     assert [units.nonzero()[:, 0].tolist() for units in used_units(network)] == [[1, 3], [0], [2]]
+
+
+def test_what_a_phase_does_not_train_is_put_back_and_the_head_reads_what_it_may() -> None:
+    wide = wide_of([[torch.ones(3, 2), torch.ones(3)]], [torch.ones(2, 3), torch.ones(2)], 0.0)
+    units, below = torch.tensor([True, False, True]), torch.tensor([False, True])
+    network = Part(wide, [units], [below], units)
+    with torch.no_grad():
+        for values in network.parameters():
+            values += 1
+        network.put_back()
+    ((weight, bias),) = network.layers()
+    assert weight.tolist() == [[1, 2], [1, 1], [1, 2]]
+    assert bias.tolist() == [2, 1, 2]
+    assert network.head.weight.tolist() == [[2, 0, 2]] * 2
 
 
 class Notes(DEN):
