@@ -279,6 +279,7 @@ class Grants:
 
     task_id_at_test: bool = True
     past_data: bool = True
+    boundaries: bool = True  # where tasks begin and end: hooks, and ids in training
 
     def check(self, learner: Any) -> None:
         """Refuse a learner that needs what is not given."""

@@ -24,10 +24,10 @@ from cl_lightning.randomness import rng
 # fingerprints.
 DRAWS, BALANCED_DRAWS = 1, 2
 FILES = ("permutations", "angles", "order")  # arguments that may name files
-LATER = (
-    "test_share",
-)  # arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay
+# Arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay.
+LATER = ("test_share", "val_share")
 AS_PRINTED = {"label_of_class": "outputs", "requested": "asked"}  # fields as fingerprints have them
+SAID = ("permuted", "mixture")  # fields that tell of others, and draw nothing
 WHOLE = (torch.int64, torch.int32)
 RECIPES_KEPT = 32  # recipes are made again when needed: a long stream holds few
 
@@ -45,13 +45,13 @@ class Recipe:
     val: torch.Tensor
     test: torch.Tensor
     label_of_class: torch.Tensor  # (source classes,) the output of each, -1 where it is not in the task
-    pixels: torch.Tensor | None = (
-        None  # of all channels, flattened: which pixel of the source comes here; -1: none, black
-    )
+    # Of all channels, flattened: which pixel of the source comes here; -1: none, black.
+    pixels: torch.Tensor | None = None
     images: Images | None = None  # None: the stream's first source
     colour: tuple[int, int, int] | None = None  # of the background
     requested: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
     permuted: bool = False  # whether ``pixels`` are the task's own permutation, and not, say, a rotation
+    mixture: tuple[float, ...] = ()  # (source classes,) the share of each, where it changes smoothly
 
 
 @dataclass(frozen=True)
@@ -223,6 +223,7 @@ class Stream:
             "n_test": len(recipe.test),
             **({"asked": recipe.requested} if recipe.requested else {}),
             "head": {"mode": self.head.mode, "outputs": list(own)},
+            **({"mixture": [round(share, 6) for share in recipe.mixture]} if recipe.mixture else {}),
         }
 
 
@@ -267,7 +268,7 @@ def shape_of(show: Show, images: Images) -> tuple[int, int, int]:
 
 def write_drawn(digest: Any, recipe: Recipe) -> None:
     """Add what was drawn for a task to a hash."""
-    for key, value in ((f.name, getattr(recipe, f.name)) for f in fields(recipe) if f.name != "permuted"):
+    for key, value in ((f.name, getattr(recipe, f.name)) for f in fields(recipe) if f.name not in SAID):
         digest.update(
             f"{AS_PRINTED.get(key, key)} {value.digest if isinstance(value, Images) else value}".encode()
         )

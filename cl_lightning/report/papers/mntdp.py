@@ -60,7 +60,10 @@ def signed(pair: tuple[float, float]) -> list[str]:
 # ---- how far the rows agree --------------------------------------------------------------------------------
 
 
-def agreement(groups: Sequence[Group]) -> list[list[str]]:
+CLAIMS = ["what", "where", "ours", "said"]  # heads
+
+
+def claims(groups: Sequence[Group]) -> list[list[str]]:
     """Rows of what, where, how much, and what differs: signs of T, ranks of A, and how rows lie to each
     other, of what was run."""
     return [*signs(groups), *ranks(groups), *beside_each_other(groups)]
