@@ -23,8 +23,9 @@ def figure(learners: Learners) -> Figure | None:
     if not found:
         return None
     drawn, axes = panels(len(found))
+    lines = dict.fromkeys(line for curves in found.values() for line in curves)
     for panel, (name, curves) in zip(axes, found.items()):
-        bands(panel, curves)
+        bands(panel, {line: curves.get(line, []) for line in lines})
         panel.set(title=name.replace("_", " "), xlabel="points logged")
-    legend_above(drawn, axes[0])
+    legend_above(drawn, lines)
     return drawn

@@ -43,5 +43,5 @@ def figure(learners: Learners) -> Figure | None:
     names_of = [f"{name.replace('_', ' ')}\n{head}".replace(" ", "\n") for name, head in found]
     axes[0].set_xticks(range(len(found)), names_of)
     axes[0].set(ylabel="ACC", ylim=(0, 1.02))
-    legend_above(drawn, axes[0])
+    legend_above(drawn, [learner.replace("_", " ") for learner in sorted(names)])
     return drawn

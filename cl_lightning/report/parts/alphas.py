@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cl_lightning.report.style import colour, legend_above, panels
+from cl_lightning.report.style import colour, panels
 from cl_lightning.selection.rules import on_both
 
 if TYPE_CHECKING:
@@ -31,5 +31,5 @@ def figure(results: Mapping[str, Any]) -> Figure | None:
     for place, (label, values) in enumerate(curves.items()):
         panel.plot(list(ends), values, color=colour(place), label=label, clip_on=False)
     panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="alpha of the second task", ylabel="test accuracy")
-    legend_above(drawn, panel)
+    drawn.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cl_lightning.report.style import colour, legend_above, panels
+from cl_lightning.report.style import colour, panels
 from cl_lightning.report.two_tasks import looks, training
 
 if TYPE_CHECKING:
@@ -33,5 +33,5 @@ def figure(results: Mapping[str, Any]) -> Figure | None:
             panel.axhline(reference["accuracy"], color="0.3", linestyle="--", label="learned together")
         panel.set(ylim=(0, 1), ylabel="test accuracy", title=name)
     axes[-1].set_xlabel("mini-batches")
-    legend_above(drawn, axes[0])
+    drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return drawn
