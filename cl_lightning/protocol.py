@@ -116,7 +116,7 @@ class running_first(running):
                 f"it drew from the global generator of {' and '.join(drawn)}, which is not seeded for each "
                 "hook: what a candidate draws would depend on its company.",
                 "Draw with torch, which is seeded before each hook (torch.randperm(n)), or from a generator "
-                "of your own: numpy.random.default_rng(self.seed).",
+                "of the mini-batch: numpy.random.default_rng(batch.rng('noise').initial_seed()).",
             )
 
 
