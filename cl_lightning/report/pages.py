@@ -30,7 +30,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.report.compare import FEW, TASK, Code, Group, differing, heads_of, in_order, table
 from cl_lightning.report.comparisons import comparison_table
 from cl_lightning.report.formats import markdown
-from cl_lightning.report.paper import departs, departures_of, heads_and_rows, is_of, missing
+from cl_lightning.report.paper import departs, departures_of, heads_and_rows, is_of, missing, parts_of
 from cl_lightning.report.printed import Cell, names, tables
 from cl_lightning.runs.identity import source_hash
 from cl_lightning.selection.grid import dotted
@@ -78,7 +78,8 @@ def short(group: Group, paper: str) -> Group:
     named |= {"selection.stages"} if named & GRIDS else set()
     named |= {"backbone.dropout"} if "dnn" in named else set()  # of networks that have nothing else apart
     settings = {k: v for k, v in group.settings.items() if k in ALWAYS or (k in named and "." in k)}
-    cell = next((c for c in cells if missing(c) is None and is_of(group, c)), None)
+    single = [part for cell in cells for part in parts_of(cell)]
+    cell = next((c for c in single if missing(c) is None and is_of(group, c)), None)
     return replace(group, settings=settings, departs=dict(departs(group, cell)) if cell else NOWHERE)
 
 
