@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -132,7 +132,12 @@ def learner_of(cfg: DictConfig) -> partial:
 def backbone_of(cfg: DictConfig) -> partial:
     """The network, waiting for the images' shape and the outputs."""
     make = resolve_target(cfg.backbone, "backbone", "input_shape", "head")
-    check_taken(make, "backbone", "input_shape", "head")
+    if "head" not in (known := keyword_parameters(make.func))[0] and not known[1]:
+        raise Refusal(
+            f"backbone._target_: {make.func.__name__} takes no head, which says how many outputs there are.\n"
+            "Write def __init__(self, head, ...) and end in nn.Linear(..., head.num_outputs). The images' "
+            "shape is given, too, where it is named: input_shape, (channels, height, width)."
+        )
     return make
 
 
@@ -157,7 +162,17 @@ def check_taken(make: partial, group: str, *provided: str) -> None:
 
 def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
     """Makes networks for the stream's images and outputs."""
-    return partial(backbone_of(cfg), input_shape=stream.shape)
+    from cl_lightning.backbones.own import as_backbone
+
+    make = backbone_of(cfg)
+    known, takes_any = keyword_parameters(make.func)
+    given = {"input_shape": stream.shape} if takes_any or "input_shape" in known else {}
+
+    @wraps(make)
+    def made(**keys: Any) -> nn.Module:
+        return as_backbone(make(**given, **keys), stream.shape, keys["head"].num_outputs)
+
+    return made
 
 
 def named_callbacks(cfg: DictConfig) -> list[str]:

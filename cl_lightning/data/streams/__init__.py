@@ -2,5 +2,19 @@
 
 from cl_lightning.data.streams.recipes import permuted, rotated, split, transformed, two_tasks
 from cl_lightning.data.streams.sequence import long, sequence
+from cl_lightning.data.streams.show import Show
+from cl_lightning.data.streams.stream import Recipe, Stream, recipe
 
-__all__ = ["long", "permuted", "rotated", "sequence", "split", "transformed", "two_tasks"]
+__all__ = [
+    "Recipe",
+    "Show",
+    "Stream",
+    "long",
+    "permuted",
+    "recipe",
+    "rotated",
+    "sequence",
+    "split",
+    "transformed",
+    "two_tasks",
+]

@@ -20,7 +20,7 @@ from cl_lightning.data.sources.cache import Images
 from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty
 from cl_lightning.data.streams.given import given, given_whole
 from cl_lightning.data.streams.show import PLAIN, Show
-from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
+from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, ordered, recipe, shape_of
 from cl_lightning.data.task import Head, HeadMode
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
@@ -151,28 +151,17 @@ def transformed(
     classes, apart = range(len(images.classes)), head in ("multi_test", "multi_train_test")
     owned = tuple(tuple(c + apart * index * len(classes) for c in classes) for index in range(tasks))
     none_empty(images, classes)
-    fixed = given_whole("order", order, len(images.train.y), tasks, sizes.n_train) if order else None
-    if fixed is not None and any(len(row.unique()) < len(row) for row in fixed):
-        raise Refusal(
-            f"stream.order={order} shows an example twice in one task. Name each row once; "
-            "trainer.max_epochs repeats them."
-        )
-    if fixed is not None and sizes.n_val:
-        raise Refusal(
-            "stream.order gives the training examples, so there are none for validation. Set stream.n_val=0."
-        )
 
     @lru_cache(RECIPES_KEPT)
     def a_task(index: int) -> Recipe:
         drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
-        train, val = (drawn.train, drawn.val) if fixed is None else (fixed[index], drawn.val[:0])
         labels, pixels = torch.tensor(owned[index]), source_pixels(index)
         permuted = permutes and pixels is not None
         return Recipe(
             name(index),
             images.classes,
-            train,
-            val,
+            drawn.train,
+            drawn.val,
             drawn.test,
             labels,
             pixels,
@@ -181,14 +170,15 @@ def transformed(
         )
 
     outputs = Head(head, owned[-1][-1] + 1, owned)
-    return Stream(kind, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
+    made = Stream(kind, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
+    return ordered(made, order, sizes.n_train)
 
 
 @recipe
 def split(
     images: Images,
     seed: Size,
-    tasks: Count,
+    tasks: Count | None,
     classes_per_task: Count,
     n_train: Count | None,
     n_val: Size,
@@ -197,18 +187,23 @@ def split(
     class_order: Order = "native",
     balanced: bool = False,
     on_shortage: Shortage = "error",
+    order: Text | None = None,
     test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
-    """Disjoint groups of classes. In a ``domain`` stream every task has outputs 0, 1, ..."""
-    order = order_classes(images, class_order, seed)
-    if tasks * classes_per_task > len(order):
+    """Disjoint groups of classes. In a ``domain`` stream every task has outputs 0, 1, ... Without ``tasks``
+    there are as many as the classes fill."""
+    classes = order_classes(images, class_order, seed)
+    most = len(classes) // classes_per_task
+    count = max(most, 1) if tasks is None else tasks
+    if count > most:
+        fits = f"stream.tasks={most}" if most else f"stream.tasks=1 stream.classes_per_task={len(classes)}"
         raise Refusal(
-            f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but "
-            f"{len(order)} of {images.name} are "
-            "at hand. Lower stream.tasks or stream.classes_per_task."
+            f"{count} tasks of {classes_per_task} classes need {count * classes_per_task} classes, but "
+            f"{len(classes)} of {images.name} are at hand. Lower stream.tasks or stream.classes_per_task, as "
+            f"in {fits}."
         )
-    groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
+    groups = [classes[i * classes_per_task : (i + 1) * classes_per_task] for i in range(count)]
     return split_by_groups(
         "split",
         images,
@@ -217,6 +212,7 @@ def split(
         Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
         head,
         show,
+        order,
     )
 
 
@@ -251,6 +247,7 @@ def two_tasks(
     first_identity: bool = True,
     balanced: bool = False,
     on_shortage: Shortage = "error",
+    order: Text | None = None,
     test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
@@ -261,20 +258,20 @@ def two_tasks(
     with more classes the first ten of ``class_order`` are used: ``frequency`` is the papers' order for
     EMNIST, notMNIST and Fruits-360.
     """
-    order = order_classes(images, class_order, seed)[:10]
-    if len(order) < 10:
+    classes = order_classes(images, class_order, seed)[:10]
+    if len(classes) < 10:
         raise Refusal(
-            f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose "
+            f"stream.kind={kind} needs ten classes, but {len(classes)} of {images.name} are at hand. Choose "
             "another stream.source."
         )
     ten, sizes = (
-        images.subset(order),
+        images.subset(classes),
         Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
     )
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
         return split_by_groups(
-            kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show
+            kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show, order
         )
 
     def source_pixels(index: int) -> torch.Tensor | None:
@@ -285,9 +282,8 @@ def two_tasks(
             else torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
         )
 
-    return transformed(
-        kind, ten, seed, 2, sizes, head, show, lambda i: f"permutation {i}", source_pixels, permutes=True
-    )
+    name = "permutation {}".format
+    return transformed(kind, ten, seed, 2, sizes, head, show, name, source_pixels, permutes=True, order=order)
 
 
 def split_by_groups(
@@ -298,6 +294,7 @@ def split_by_groups(
     sizes: Sizes,
     head: HeadMode,
     show: Show,
+    order: str | None = None,
 ) -> Stream:
     """A task a group of classes; no class is in two."""
     none_empty(images, [c for group in groups for c in group])
@@ -326,15 +323,9 @@ def split_by_groups(
             requested=drawn.requested,
         )
 
-    return Stream(
-        name,
-        (images,),
-        Head(head, len(groups[0]) if domain else len(images.classes), owned),
-        a_task,
-        seed,
-        show,
-        balanced=sizes.balanced,
-    )
+    outputs = Head(head, len(groups[0]) if domain else len(images.classes), owned)
+    made = Stream(name, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
+    return ordered(made, order, sizes.n_train)
 
 
 def order_classes(images: Images, class_order: Order, seed: int) -> list[int]:
