@@ -133,9 +133,7 @@ def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> No
         sources = {*build_sources(cfg)}  # their names
         if "source" in cfg.stream:
             assert cfg.stream.source in sources
-        for task in (
-            cfg.stream.tasks if not isinstance(cfg.stream.get("tasks"), int | None) else ()
-        ):
+        for task in cfg.stream.tasks if not isinstance(cfg.stream.get("tasks"), int | None) else ():
             assert task.source in sources
 
 

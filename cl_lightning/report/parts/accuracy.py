@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 ORDER = 0  # among the tables of a run
+FEW = 10  # tasks up to which a run ends in its matrix
 
 
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
@@ -34,6 +35,22 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     two = [[str(j), three_digits(matrix[j + 1][j]), three_digits(matrix[-1][j])] for j in range(tasks)]
     title = "Test accuracy on each task (results.json has the whole matrix)"
     return titled(title, *tables(columns, two, width))
+
+
+def line(results: Mapping[str, Any]) -> list[str]:
+    """Of many tasks: accuracies as they were learned and at the end, their mean and their ends."""
+    matrix = results["accuracy_matrix"]
+    tasks = range(len(matrix[0]))
+    if len(tasks) <= FEW:
+        return []
+    said = []
+    for when, row in (("just learned", [matrix[j + 1][j] for j in tasks]), ("at the end", matrix[-1])):
+        known = [(value, j) for j, value in enumerate(row) if value is not None]
+        (low, lowest), (high, highest) = min(known, default=(None, 0)), max(known, default=(None, 0))
+        mean = sum(value for value, _ in known) / len(known) if known else None
+        ends = f"from {three_digits(low)} (task {lowest}) to {three_digits(high)} (task {highest})"
+        said.append(f"Test accuracy {when}: mean {three_digits(mean)}, {ends}")
+    return said
 
 
 def heat(matrix: Sequence[Sequence[float | None]]) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -27,6 +28,13 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
         rows.append([str(task), str(len(path)), str(count), str(sources[0]) if sources else "-"])
     columns = [Column(head) for head in ("task", "modules", "re-used", "of task")]
     return with_title("Modules re-used", columns, rows, width)
+
+
+def line(results: Mapping[str, Any]) -> list[str]:
+    """How many modules of all paths are an earlier task's."""
+    notes = module_paths(results)
+    reused, all_of_them = sum(note["reused"] for note in notes), sum(len(note["path"]) for note in notes)
+    return [f"Modules re-used: {reused} of {all_of_them}, in {len(notes)} tasks"] if notes else []
 
 
 def figure(results: Mapping[str, Any]) -> Figure | None:
@@ -62,7 +70,7 @@ def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
             if brought[module] != task:
                 axes.text(layer, task, str(brought[module]), ha="center", va="center", fontsize=7)
     if few:
-        axes.set_yticks(range(len(paths)), [f"{task}: {name}" for task, name in enumerate(names)])
+        axes.set_yticks(range(len(paths)), [f"{task}: {shorten(name, 30)}" for task, name in enumerate(names)])
     else:
         axes.set_ylabel("task")
     axes.set_xticks(range(depth), [str(layer + 1) for layer in range(depth)])
