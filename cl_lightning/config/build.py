@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config.checking import check, keyword_parameters, made_by, resolve_target
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Refusal, plain
 from cl_lightning.protocol import running
 from cl_lightning.randomness import seeded
 from cl_lightning.runs.identity import effective_settings
@@ -64,11 +65,15 @@ def stream_of(cfg: DictConfig) -> partial:
 
 def build_sources(cfg: DictConfig) -> Sources:
     """All data sets of the configuration, none of them opened yet."""
-    from cl_lightning.data.sources.cache import Images, open_images
+    from cl_lightning.data.sources.cache import Images, cache_folder, is_complete, open_images
     from cl_lightning.data.sources.registry import Sources
 
     def opened(name: str) -> Images:
-        return open_images(name, source_of(cfg, name)(), cfg.cache)
+        source = source_of(cfg, name)()
+        if cfg.progress and not in_a_sweep() and not is_complete(cache_folder(name, source, cfg.cache)):
+            told = f"Making the images of {name}: once, then they are kept in {cfg.cache}."
+            print(plain(told), file=sys.stderr, flush=True)
+        return open_images(name, source, cfg.cache)
 
     known = {str(name): classes_of(cfg.data.sources[name]) for name in cfg.data.sources}
     return Sources(known, opened, cfg.data.get("substitute") or {})

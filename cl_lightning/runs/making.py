@@ -33,7 +33,7 @@ from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import write_results
 from cl_lightning.report.schema import Results
-from cl_lightning.runs.announce import tell_start
+from cl_lightning.runs.announce import say, tell_start
 from cl_lightning.runs.final import reference, validated
 from cl_lightning.runs.resume import (
     begin_or_resume,
@@ -126,6 +126,8 @@ class Making:
             lambda: (validated(phases, self.learner, stream, self.evaluator), None),
         )
         if self.cfg.reference:
+            if self.cfg.progress and not in_a_sweep() and phases.ranks.is_writer:
+                say("A fresh network learns the last task alone: the reference of transfer.")
             phases.collect_work()
             phases.step = steps_until(self.store, len(stream))
             get_or_make(

@@ -70,7 +70,8 @@ def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
             if brought[module] != task:
                 axes.text(layer, task, str(brought[module]), ha="center", va="center", fontsize=7)
     if few:
-        axes.set_yticks(range(len(paths)), [f"{task}: {shorten(name, 30)}" for task, name in enumerate(names)])
+        labels = [f"{task}: {shorten(name, 30)}" for task, name in enumerate(names)]
+        axes.set_yticks(range(len(paths)), labels)
     else:
         axes.set_ylabel("task")
     axes.set_xticks(range(depth), [str(layer + 1) for layer in range(depth)])
