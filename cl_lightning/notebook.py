@@ -134,8 +134,7 @@ class Run:
         if learned and self.store.saved(f"tasks/{learned - 1:03d}") is None:
             raise Refusal(
                 f"{self.folder} has no learner after {learned} tasks: it has not learned so many, or kept "
-                "only the "
-                "newest (checkpoints=last)."
+                "only the newest (checkpoints=last)."
             )
         restore(learner, self.store, learned)
         return learner.eval()

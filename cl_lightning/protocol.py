@@ -116,7 +116,7 @@ class running_first(running):
                 f"it drew from the global generator of {' and '.join(drawn)}, which is not seeded for each "
                 "hook: what a candidate draws would depend on its company.",
                 "Draw with torch, which is seeded before each hook (torch.randperm(n)), or from a generator "
-                "of your own: numpy.random.default_rng(self.seed).",
+                "of the mini-batch: numpy.random.default_rng(batch.rng('noise').initial_seed()).",
             )
 
 
@@ -279,6 +279,7 @@ class Grants:
 
     task_id_at_test: bool = True
     past_data: bool = True
+    boundaries: bool = True  # where tasks begin and end: hooks, and ids in training
 
     def check(self, learner: Any) -> None:
         """Refuse a learner that needs what is not given."""

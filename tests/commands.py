@@ -103,6 +103,12 @@ def returned_and_results(
     return returned, json.loads((folder_of(cfg) / "results.json").read_text())
 
 
+def results_in(outputs: Path) -> dict[str, Any]:
+    """The results of the only run below a folder."""
+    (path,) = outputs.rglob("results.json")
+    return json.loads(path.read_text())
+
+
 def finished(outputs: Path, *overrides: str, small: bool = True) -> dict[str, Any]:
     """As ``run``, but the run is made once, and copied to where it is asked for."""
     folder, results = made(*overrides, small=small)

@@ -24,13 +24,9 @@ TINY = (
 )  # fmt: skip
 MODULAR = ("progress=false", "figures=false", "logger=none", "learner=mntdp_d", "stream=ctrl_short")
 ONE_PASS = (
-    *TINY,
-    "selection=none",
-    "stream.n_val=0",
-    "trainer=single_pass",
-    "trainer.optimizer=sgd",
+    *TINY, "selection=none", "stream.n_val=0", "trainer=single_pass", "trainer.optimizer=sgd",
     "trainer.lr=0.05",
-)
+)  # fmt: skip
 COMMANDS: dict[str, tuple[str, ...]] = {
     "default": ("progress=false", "figures=false", "logger=none"),
     "finetune_rotated": (*TINY, "learner=finetune", "stream=rotated"),

@@ -17,11 +17,11 @@ from omegaconf import OmegaConf
 from cl_lightning.cli.command import main
 from cl_lightning.cli.sentences import sentence
 from cl_lightning.config.build import stream_of
-from cl_lightning.config.compose import key_paths
+from cl_lightning.config.trees import dotted
 from cl_lightning.errors import Refusal
 from tests.commands import SMALL, command, configure, process
 
-LEAVES = key_paths(OmegaConf.to_container(configure()))
+LEAVES = list(dict(dotted(OmegaConf.to_container(configure()))))
 KEYS = sorted({".".join(path.split(".")[:depth]) for path in LEAVES for depth in range(1, 5)})
 VALUES = ["-1", "0", "1.5", "abc", "null", "true", "[]", "[1,-2]", "[a]", "{}", "{a: 1}", "nan", "inf",
     "-inf", "1e400", "''", "99999999999999999999",

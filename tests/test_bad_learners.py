@@ -54,16 +54,22 @@ def sets(name: str, value: Callable[[Any], object]) -> Callable:
     return lambda self, given: setattr(self, name, value(given))
 
 
-def phases(**options: Any) -> Callable:
-    """A ``learn`` of one phase with these options; ``of``: whose values depend on learner and task."""
+def phases(of: Callable = lambda *_: {}, **options: Any) -> Callable:
+    """A ``learn`` of one phase with these options, and with those that ``of`` makes of learner and task."""
 
     def learn(self, task):
-        of = options.get("of", lambda *_: {})(self, task)
-        plain = {key: value for key, value in options.items() if key != "of"}
-        best = yield Phase(self.candidates(task), **plain, **of)
+        best = yield Phase(**{"candidates": self.candidates(task), **options, **of(self, task)})
         self.adopt(best.candidate, task)
 
     return learn
+
+
+def with_hparams(**hparams: object) -> type[Finetune]:
+    return bad(candidates_=lambda self, task: [Candidate(self.fresh(0), hparams)])
+
+
+def named(*names: str) -> type[Finetune]:
+    return bad(candidates_=lambda self, task: [Candidate(copy.deepcopy(self.network), name=n) for n in names])
 
 
 def generator(does: Callable) -> Callable:
@@ -136,8 +142,13 @@ def buffered(self) -> None:
     self.memory["rows"] = torch.zeros(3)
 
 
-def no_examples(self, task):
-    return {"train": Split(*task.train.gather(torch.empty(0, dtype=torch.int64)))}
+def no_examples(task) -> Split:
+    return Split(*task.train.gather(torch.empty(0, dtype=torch.int64)))
+
+
+def trains_for_tests(self, seen):
+    yield Phase(self.candidates(None))
+    return {"": self}
 
 
 def constants(self) -> None:
@@ -182,6 +193,22 @@ def keeps_a_loser(self, task):
     self.adopt(candidates[1], task)
 
 
+def adopts_the_outcome(self, task):
+    best = yield Phase(self.candidates(task))
+    self.adopt(best, task)
+
+
+def writes_to_its_graph(self, c, batch):
+    z = self.logits(c, batch).exp()
+    loss = z.square().mean()
+    z.add_(1)
+    return loss
+
+
+def misfit(self, task) -> None:
+    self.network = nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Linear(6, 4))
+
+
 def fails_between_phases(self, task):
     yield Phase(self.candidates(task))
     raise ValueError("between\nphases")
@@ -216,6 +243,10 @@ TRAINING = r"^Bad\.training: {} changed: .*\n.*buffer"
 UNSEEDED = r"Bad\.{}: it drew from .*of {},"
 LOST = r"Bad\.learn: the candidate lr=1e-09,\S+ lost its phase .*\n.*outcome\.candidate"
 READ_ONLY = r"Bad\.{}: the hyper-parameters .*\n.*another"
+RAISED = r"^Bad\.{} raised {}(.*\n)+at .*test_bad_learners\.py, line \d+: .*{}"
+PROPOSED = "Bad proposed "
+BUDGET = r"Bad's Phase: {} must be a {} of at least 1"
+HPARAMS = "Bad's candidate .*"
 NOTHING = r"The loss of Bad does not depend on .* lr=0.1"
 LEFT = r"Bad keeps {} from .*__init__.*\n.*self\.memory.*\n.*on_task_end"
 OLD = r"self\.old(\[0\])?.*"
@@ -298,9 +329,92 @@ ROWS: dict[str, Row] = {
     "fails between phases": Row(
         bad(learn_=fails_between_phases),
         r"^Bad\.learn raised ValueError: between\nphases\nat .*test_bad_learners", LearnerError),
+    # ---- phases that cannot be trained or compared
     "trains on nothing": Row(
-        bad(learn_=phases(of=no_examples)),
-        r"Bad proposed a phase of task 0 whose `train` is empty", Refusal),
+        bad(learn_=phases(of=lambda self, task: {"train": no_examples(task)})),
+        PROPOSED + "a phase of task 0 whose `train` is empty", Refusal),
+    "is compared on nothing": Row(
+        bad(learn_=phases(of=lambda self, task: {"val": no_examples(task)})),
+        PROPOSED + "a phase of task 0 whose `val` is empty", Refusal),
+    "trains on a tensor": Row(
+        bad(learn_=phases(of=lambda self, task: {"train": task.train.x})),
+        r"whose `train` is a Tensor\. Make it a Split", Refusal),
+    "trains on uneven parts": Row(
+        bad(learn_=phases(of=lambda self, t: {"train": Split(t.train.x[:3], t.train.y, t.train.task)})),
+        r"Bad\.learn raised ValueError: a Split has as many y and task as x, not 3, 60 and 60", LearnerError),
+    "trains no epoch": Row(bad(learn_=phases(epochs=0)), BUDGET.format("epochs=0", "whole number"), Refusal),
+    "trains one epoch and a half": Row(
+        bad(learn_=phases(epochs=1.5)), BUDGET.format(r"epochs=1\.5", "whole number"), Refusal),
+    "has no patience": Row(
+        bad(learn_=phases(patience=-5)), BUDGET.format("patience=-5", "number"), Refusal),
+    "proposes nothing": Row(
+        bad(learn_=phases(candidates=None)), PROPOSED + "something else than a list of candidates", Refusal),
+    "proposes networks": Row(
+        bad(learn_=phases(candidates=[nn.Linear(1, 1)])),
+        PROPOSED + "something else than a list of candidates", Refusal),
+    "proposes none": Row(
+        bad(learn_=phases(candidates=[])), PROPOSED + r"the candidates \[\] for task 0", Refusal),
+    "names none": Row(named(), "a name of its own", Refusal),
+    "names two alike": Row(named("a", "a"), "a name of its own", Refusal),
+    "scores what cannot be compared": Row(
+        bad(learn_=phases(name="odd", score=lambda c, val: float("nan"))),
+        r"score of lr=0\.1,\S+ in phase 'odd' of task 0 is nan.*finite", Refusal),
+    "scores infinitely": Row(
+        bad(learn_=phases(name="odd", score=lambda c, val: float("inf"))), "task 0 is inf.*finite", Refusal),
+    "compares dreams": Row(
+        bad(learn_=phases(name="dreams", auxiliary=True)),
+        "auxiliary phase 'dreams' of task 0 has no validation data", Refusal),
+    "waits for better dreams": Row(
+        bad(learn_=phases(name="dreams", auxiliary=True, patience=5, of=lambda self, task: {
+            "candidates": self.candidates(task)[:1]})),
+        "auxiliary phase 'dreams' of task 0 has no validation data", Refusal),
+    "chooses devices": Row(
+        bad(learn_=phases(settings={"devices": 2})),
+        "settings has 'devices', which is not for one phase alone", Refusal),
+    "takes batches of none": Row(
+        bad(learn_=phases(settings={"batch_size": 0})),
+        r"settings\.batch_size=0 must be a whole number of at least 1", Refusal),
+    "has half a beta": Row(
+        bad(learn_=phases(settings={"betas": [0.9]})), r"settings\.betas=.* must be", Refusal),
+    "gives Adam momentum": Row(
+        bad(learn_=phases(settings={"optimizer": "adam", "momentum": 0.5})),
+        r"momentum is for trainer\.optimizer=sgd", Refusal),
+    "gives plain steps betas": Row(
+        bad(learn_=phases(settings={"optimizer": "sgd", "betas": [0.5, 0.9]})),
+        r"betas is for trainer\.optimizer=adam", Refusal),
+    "climbs": Row(with_hparams(lr=-0.5), HPARAMS + r"lr=-0\.5: lr=-0\.5 must be a number above 0", Refusal),
+    "has a text for a rate": Row(with_hparams(lr="0.5"), HPARAMS + "must be a number above 0", Refusal),
+    "has no number for a rate": Row(
+        with_hparams(lr=float("nan")), HPARAMS + "must be a finite number", Refusal),
+    "has momentum with Adam": Row(
+        with_hparams(momentum=0.9), HPARAMS + r"has momentum, which is for trainer\.optimizer=sgd", Refusal),
+    "misspells the rate": Row(
+        with_hparams(learning_rate=0.5), HPARAMS + r"has 'learning_rate', .*Did you mean 'lr'\?", Refusal),
+    "misspells the decay": Row(
+        with_hparams(**{"weight-decay": 0.5}), HPARAMS + r"Did you mean 'weight_decay'\?", Refusal),
+    "trains for tests on what is closed": Row(
+        bad(predictors_=trains_for_tests), r"Bad\.predictors proposed a phase without `train`", Refusal),
+    # ---- what it raises, while operations are counted, before a hook begins, in the backward pass
+    "has layers that do not fit": Row(
+        bad(on_task_start=misfit, forward_=lambda self, x, task: x.flatten(1)[:, :4],
+            logits_=lambda self, c, b: c.network(b.x)),
+        RAISED.format("logits", "RuntimeError: mat1 and mat2", r"logits_=.*c\.network"), LearnerError),
+    "adopts the outcome": Row(
+        bad(learn_=adopts_the_outcome),
+        RAISED.format("learn", "AttributeError: 'Outcome'", r"self\.adopt\(best, task\)"), LearnerError),
+    "has an old signature": Row(
+        bad(loss=lambda self, c, b: b.shared,
+            shared_=lambda self, batch: None),
+        RAISED.format("shared", "TypeError", "shared_=lambda self, batch"), LearnerError),
+    "writes to its graph": Row(
+        bad(loss_=writes_to_its_graph),
+        RAISED.format("loss", "RuntimeError: one of the variables", "def writes_to_its"), LearnerError),
+    "fails without a phase": Row(
+        bad(learn_=lambda self, task: {}["no phase"]),
+        RAISED.format("learn", "KeyError", "no phase"), LearnerError),
+    "fails in predictors": Row(
+        bad(predictors_=lambda self, seen: [][seen]),
+        RAISED.format("predictors", "IndexError", r"\[\]\[seen\]"), LearnerError),
     # ---- predictors
     "trains for tests": Row(
         bad(predictors=lambda self, seen: written(self.network.head)), FOR_TESTS),
@@ -469,3 +583,17 @@ def test_a_bad_learner_is_told_so_in_a_run(row: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr(sys.modules[__name__], "InARun", cls, raising=False)
     with pytest.raises(error, match=says):
         run(tmp_path, f"learner._target_={__name__}.InARun", "selection=none")
+
+
+# ---- what is a learner's own business ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "hparams"),
+    [("adam", {"strength": -3, "momentum": 0.0, "lr": 1e-3}), ("sgd", {"momentum": 0.9})],
+)
+def test_hyperparameters_of_a_learners_own_may_be_anything(optimizer: str, hparams: dict) -> None:
+    learned = learn(make(with_hparams(**hparams)), toys.stream(tasks=1), training(optimizer=optimizer))
+    chosen = learned.phase().chosen
+    assert chosen.hparams == hparams
+    assert chosen.steps > 0

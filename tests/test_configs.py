@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 import torch
 import torch.nn as nn
+from omegaconf import OmegaConf
 
 from cl_lightning.cli.help import GROUPS, first_comment
 from cl_lightning.config.build import build_learner, build_stream
@@ -47,11 +48,12 @@ STUDIES = {  # sweeps of experiments
     "gem_table1": "gem_permutations",
     "gem_table2": "gem_cifar100",
     "icann18_reduced": "icann18",
+    "iclr19_reduced": "iclr19",
     "robust_timed": "robust_split_mnist",
     "ctrl_long_figure": "ctrl_long",
-    "ctrl_ablation_prior": "ctrl_minus",
     "ctrl_ablation_k": "ctrl_minus",
-    "ctrl_ablation_modules": "ctrl_out",
+    "ctrl_ablations": "ctrl_minus",
+    "ctrl_table1": "ctrl_minus",
 }
 
 
@@ -90,7 +92,7 @@ def test_an_experiment_has_its_own_name(name: str) -> None:
     assert configure(f"+experiment={name}").name == STUDIES.get(name, name)
 
 
-OF_CIFAR = ("gem_cifar100", "gem_cifar100_reduced", "gem_table2")  # whose network can be cut into modules
+OF_CIFAR = ("gem_cifar100", "gem_cifar100_reduced", "gem_table2")
 LEARNERS = ["finetune", "independent", "independent_gem", "joint", "gem", "mntdp_d"]
 TOLD = r"grants\.task_id_at_test=false"
 REFUSED = {  # what learners need and experiments do not give
@@ -99,17 +101,20 @@ REFUSED = {  # what learners need and experiments do not give
         (name, "mntdp_d"): "MNTDP compares paths"
         for name in EXPERIMENTS
         if name.startswith(("gem_", "robust_", "ic"))
-        and name not in ("robust_single_head", "robust_task_heads", *OF_CIFAR)
+        and name not in ("robust_single_head", "robust_task_heads")
+    },
+    **{
+        (name, learner): "makes the network of its candidate .* itself"
+        for name in EXPERIMENTS
+        if name.startswith("ic")  # whose grid is of topologies
+        for learner in ("independent", "independent_gem", "joint")
     },
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
 SHORT = [
-    "backbone.width=4",
-    "trainer.max_steps=3",
-    "trainer.precision=32",
-    "stream.test_per_class=10",
+    "backbone.width=4", "trainer.max_steps=3", "trainer.precision=32", "stream.test_per_class=10",
     "stream.on_shortage=shrink",
-]
+]  # fmt: skip
 FEW_LISTED = (
     "stream.tasks=[{source: mnist, n_train: 40, n_val: 20}, {source: fashion_mnist, n_train: 20, n_val: 20}]"
 )
@@ -124,6 +129,8 @@ def smaller(name: str) -> list[str]:
         return [*SMALLER, "backbone.width=4"]
     if not name.startswith("ctrl") or name == "ctrl_permuted":
         return SMALLER
+    if name == "ctrl_split_cifar100":
+        return [*SMALLER, "stream.n_val=20", *SHORT[:3]]
     few = (
         ["stream.tasks=2", "stream.large=[25,15]", "stream.names=[mnist,fashion_mnist]"]
         if "long" in name
@@ -132,13 +139,14 @@ def smaller(name: str) -> list[str]:
     return [*SHORT, *few, *FEW_IMAGES]
 
 
+OF_ROWS = ("ctrl_ablation_k", "ctrl_ablations", "ctrl_table1")
 PAIRS = [
     *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=4),
     *thinned(
-        (name for name in EXPERIMENTS if name.startswith("ctrl") and "ablation" not in name),
+        (name for name in EXPERIMENTS if name.startswith("ctrl") and name not in OF_ROWS),
         ["mntdp_d", "independent"],
     ),
-    *((name, "mntdp_d") for name in EXPERIMENTS if "ablation" in name),
+    *((name, "mntdp_d") for name in OF_ROWS),
 ]  # CTrL's experiments have slow networks: its own learners stand for all; its studies differ in nothing that
 # learners see
 
@@ -161,17 +169,23 @@ def test_every_experiment_runs_with_every_learner_that_it_gives_what_it_needs(
         assert results["name"] == STUDIES.get(name, name)
 
 
+def said_by(path: Path) -> str:
+    """The text of an experiment's file, and of those that it begins with."""
+    bases = [one for one in OmegaConf.load(path).get("defaults", []) if one != "_self_"]
+    found = [path.parent / f"{one}.yaml" for one in bases if isinstance(one, str)]
+    found += [Path(conf_dir(), "dnn", f"{one['/dnn']}.yaml") for one in bases if "/dnn" in one]
+    return path.read_text() + "".join(map(said_by, found))
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_says_what_learns_and_from_what(name: str) -> None:
     """Whatever the program runs when told nothing."""
-    said = Path(conf_dir(), "experiment", f"{name}.yaml").read_text()
-    base = re.search(r"^  - ((?:gem|ctrl|robust)_\w+)", said, re.MULTILINE)
-    said += Path(conf_dir(), "experiment", f"{base[1]}.yaml").read_text() if base else ""
+    said = said_by(Path(conf_dir(), "experiment", f"{name}.yaml"))
     assert "  - override /learner: " in said
     assert "  - override /stream: " in said
 
 
-GEMS = sorted(name for name in EXPERIMENTS if name.startswith("gem_"))
+GEMS = sorted(name for name in EXPERIMENTS if name.startswith("gem_") and name not in OF_CIFAR)
 BEGINS = [
     pytest.param(
         name, learner, marks=[] if name == "gem_rotations" or learner == "multimodal" else pytest.mark.all
@@ -262,6 +276,8 @@ STREAMS = {
     "permuted": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "rotated": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
     "two_tasks": ["stream.n_train=60", "stream.n_val=20"],
+    "overlapping": ["stream.tasks=2", "stream.n_train=60", "stream.n_val=20"],
+    "drifting": ["stream.tasks=5", "stream.groups=2", "stream.n_train=60", "stream.n_val=20"],
     "transfer": [
         "stream.tasks=[{source: mnist, n_train: 60}, {source: svhn, n_train: 60}]",
         "stream.n_val=20",

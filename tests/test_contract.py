@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
+from hydra.utils import get_class
 
 from cl_lightning.config.build import build_learner
 from cl_lightning.config.resolvers import conf_dir
@@ -28,7 +30,8 @@ from tests import toys
 from tests.commands import configure
 from tests.toys import learn, training
 
-NAMES = sorted(path.stem for path in (Path(conf_dir()) / "learner").glob("*.yaml"))
+LEARNERS = Path(conf_dir()) / "learner"
+NAMES = sorted(path.stem for path in LEARNERS.glob("*.yaml"))
 VARIANTS = [
     ("learner=independent", "learner.start=clone"),
     ("learner=joint", "learner.at=last_task"),
@@ -48,8 +51,17 @@ VARIANTS = [
     ("learner=coreset_only", "learner.choice=random", "learner.size=8", "learner.coreset_epochs=2"),
     ("learner=gem", "learner.total=60", "learner.memory_precision=bf16"),
 ]
-FEWER = {"rcl": ("learner.trials=2",)}  # it trains fifty networks a task
-DEFAULTS = [(f"learner={name}", *FEWER.get(name, ())) for name in NAMES]
+
+
+def named_by(name: str) -> tuple[str, ...]:
+    """What the class of a learner names for these checks."""
+    content = yaml.safe_load((LEARNERS / f"{name}.yaml").read_text())
+    if "_target_" not in content:
+        return named_by(content["defaults"][0])
+    return get_class(content["_target_"]).contract
+
+
+DEFAULTS = [(f"learner={name}", *named_by(name)) for name in NAMES]
 
 
 def maker(*overrides: str) -> Callable[..., Learner]:

@@ -7,7 +7,6 @@ without further ado with kills; all pairs are tried by ``pytest -m all``.
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import signal
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from cl_lightning.cli.command import main
-from tests.commands import SMALL, but_what_may_differ, configure, folder_of, made, run
+from tests.commands import SMALL, but_what_may_differ, configure, folder_of, made, results_in, run
 from tests.dying import dying, in_a_child
 from tests.ranks import on_ranks
 from tests.test_contract import DEFAULTS, VARIANTS, name_of
@@ -65,7 +64,7 @@ def in_fresh_learners(outputs: Path, *options: str) -> dict[str, Any]:
 
 def on_two_ranks(outputs: Path, *options: str, count: int = 2) -> dict[str, Any]:
     assert on_ranks(count, outputs, *options) == [0] * count
-    return results_below(outputs)
+    return results_in(outputs)
 
 
 def on_five_ranks(outputs: Path, *options: str) -> dict[str, Any]:
@@ -75,9 +74,9 @@ def on_five_ranks(outputs: Path, *options: str) -> dict[str, Any]:
 def in_rounds(outputs: Path, *options: str) -> dict[str, Any]:
     cut = ("hydra/sweeper=cl_task_level", "trainer.candidates_at_once=2", f"outputs={outputs}")
     assert main([*SMALL, *options, *cut]) == 0
-    found = results_below(outputs)
+    found = results_in(outputs)
     assert main(found["command"]) == 0
-    assert results_below(outputs) == found, "the run's own command shows it, and makes no other"
+    assert results_in(outputs) == found, "the run's own command shows it, and makes no other"
     return found
 
 
@@ -98,11 +97,6 @@ CUTS = (
     killed_on_and_on, in_shares, in_fresh_learners, on_two_ranks, on_five_ranks, in_rounds, killed_in_rounds,
     branched,
 )  # fmt: skip
-
-
-def results_below(outputs: Path) -> dict[str, Any]:
-    (path,) = outputs.rglob("results.json")
-    return json.loads(path.read_text())
 
 
 def comparable(results: dict[str, Any], cut: Callable) -> dict[str, Any]:

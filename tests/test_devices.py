@@ -32,17 +32,12 @@ from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import InsideRecord
 from cl_lightning.store.status import status_of
 from tests import commands, toys
-from tests.commands import SMALL, but_what_may_differ, configure, process, run
+from tests.commands import SMALL, but_what_may_differ, configure, process, results_in, run
 from tests.dying import in_a_child
 from tests.ranks import on_ranks, started
 
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
 SEQUENCE = ("stream.tasks=3", *GRID, "trainer.block=2")
-
-
-def results_in(outputs: Path) -> dict:
-    (path,) = outputs.rglob("results.json")
-    return json.loads(path.read_text())
 
 
 def folder_of(outputs: Path, *overrides: str) -> Path:

@@ -322,11 +322,10 @@ def test_every_page_is_in_the_sites_menu_and_every_page_in_the_menu_is_there() -
 
 def test_pages_end_every_line_within_110_columns_but_for_tables_output_and_what_cannot_be_broken() -> None:
     for path in PAGES:
-        text = re.sub(r"^```text\n.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
-        long = [
-            line for line in text.splitlines() if len(line) > 110 and not line.startswith(("|", "python -m"))
-        ]
-        assert not long, path
+        made = r"^```text\n.*?^```$|^<!-- report.*?/report -->$"  # output of the program
+        text = re.sub(made, "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        long = [line for line in text.splitlines() if len(line) > 110 >= len(max(line.split(), key=len)) + 4]
+        assert not [line for line in long if not line.startswith(("|", "python -m"))], path
 
 
 # ---- what the pages list -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.report.compare import COLUMNS, Group, as_published, papers, published, settings_of
+from cl_lightning.report.printed import content
 from cl_lightning.runs.identity import relevant
 from tests.commands import configure
 from tests.test_published_numbers import PRINTED, key_of
@@ -30,7 +31,7 @@ EVERYWHERE: Settings = {  # what no paper has, or all have
     "trainer.precision": 32, "trainer.threads": 1, "trainer.stack": True, "trainer.block": 25,
     "trainer.lightning": {}, "trainer.callbacks": [],
     "trainer.measures": [], "trainer.keep_predictions": False,
-    "grants.task_id_at_test": True, "grants.past_data": True,
+    "grants.task_id_at_test": True, "grants.past_data": True, "grants.boundaries": True,
     "stream.n_test": None, "stream.order": None, "stream.test_share": None, "stream.on_shortage": "error",
     "stream.show.fit": "scale", "stream.show.values": [0, 1],
     "backbone.heads": "shared",
@@ -43,6 +44,7 @@ AS_THEY_ARE: Settings = {
 
 LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experiment
     "finetune": {"_target_": "Finetune", "batch_norm": "train"},
+    "stop_by_kept": {"_target_": "StopByKept", "images": 100, "batch_norm": "train"},
     "joint": {"_target_": "Joint", "at": "every_task", "restart": True},
     "independent": {"_target_": "Independent", "start": "random", "split_width": False},
     # hidden units divided by the number of tasks; cloned in all three published runs
@@ -89,7 +91,11 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
                 "neighbours": 5, "searched": 1000},
     # the paper's prior over whole paths; the rate of its distribution is 1e-2 or 1e-3
     "mntdp_s": {"_target_": "MNTDPS", "k": 1, "prior": "nearest", "allow_head_reuse": True,
-                "neighbours": 5, "searched": 1000, "gamma": "paths", "gamma_lr": 0.01, "entropy": 1.0},
+                "neighbours": 5, "searched": 1000, "gamma": "paths", "gamma_lr": 0.01, "entropy": 1.0,
+                "draw": "example"},
+    # their default in both paper and program: ten units more, a loss of 0.01, units that moved by 0.05
+    "den": {"_target_": "DEN", "l1": 1e-5, "l2": 1e-4, "drift": 0.5, "threshold": 0.01, "units": 10,
+            "group": 1e-3, "split": 0.05, "splits": 10},
     # the authors' program: 50 trials, from 0 to 29 units, 1e-4 of accuracy each
     "rcl": {"_target_": "RCL", "trials": 50, "actions": 30, "cost": 1e-4},
 }  # fmt: skip
@@ -239,11 +245,16 @@ OF_CTRL: dict[str, Settings] = {
 }  # fmt: skip
 STRENGTHS = {"learner.strength": [1, 5, 10, 50, 100, 500, 1000, 5000, 10000]}  # by whole streams
 STUDIES_OF_CTRL = {
-    "ctrl_ablation_k": "ctrl_minus", "ctrl_ablation_prior": "ctrl_minus",
-    "ctrl_ablation_modules": "ctrl_out", "ctrl_long_small": "ctrl_long", "ctrl_long_figure": "ctrl_long",
+    "ctrl_ablation_k": "ctrl_minus", "ctrl_ablations": "ctrl_minus", "ctrl_table1": "ctrl_minus",
+    "ctrl_split_cifar100": "ctrl_minus", "ctrl_long_small": "ctrl_long", "ctrl_long_figure": "ctrl_long",
 }  # fmt: skip
 
 
+SPLIT_CIFAR: Settings = {  # ten tasks of ten classes in random order; 450 + 50 images a class
+    "stream._target_": "cl_lightning.data.streams.split", "stream.source": "cifar100", "stream.tasks": 10,
+    "stream.classes_per_task": 10, "stream.class_order": "random", "stream.n_train": 4500,
+    "stream.n_val": 500, "stream.n_test": None, "stream.balanced": True, "stream.head": "multi_train_test",
+}  # fmt: skip
 HEADS_OF_FIGURE = {"online_ewc": "per_task"}
 TEN_PERMUTATIONS: Settings = {  # ten permutations of all pixels, learned by an MLP
     **EVERYWHERE, **AS_THEY_ARE,
@@ -274,7 +285,14 @@ def of_ctrl(experiment: str, learner: str, trained: Settings = REDUCED) -> Setti
     if base == "ctrl_in":
         changed["stream.show.normalise"] = False  # in the authors' code
     own = {**of_learner(learner), **OF_CTRL.get(learner, {})}
-    return {**CTRL, **stream, **own, **trained, **changed}
+    common = CTRL
+    if experiment == "ctrl_table1":  # its first row chooses between two rates
+        grid = {"selection.grid.lr": [0.01, 0.001], "selection.grid.weight_decay": [0.0]}
+        trained = {**{key: value for key, value in trained.items() if key != "selection.grid"}, **grid}
+    if experiment == "ctrl_split_cifar100":
+        common = {key: value for key, value in CTRL.items() if key != "stream.test_per_class"}
+        stream, changed = SPLIT_CIFAR, {}
+    return {**common, **stream, **own, **trained, **changed}
 
 
 # ---- Farquhar and Gal 2018: the evaluation is theirs, what is trained is the program's ---------------------
@@ -360,7 +378,8 @@ TOPOLOGIES = [[S] * L for L in (2, 3) for S in (200, 400, 800)]
 TWO_TASKS: Settings = {  # FC; batches of 100, a momentum of 0.99 that is carried on; all test images
     **EVERYWHERE, **NO_PROBES, **AS_THEY_ARE,
     "stream._target_": "cl_lightning.data.streams.two_tasks", "stream.source": "mnist",
-    "stream.kind": "D5-5a", "stream.n_train": None, "stream.n_val": 5000, "stream.n_test": None,
+    "stream.kind": "D5-5a", "stream.n_train": None, "stream.n_val": 0, "stream.val_share": 0.0833333333,
+    "stream.n_test": None,
     "stream.head": "single", "stream.class_order": "native", "stream.first_identity": True,
     "stream.balanced": False,
     "backbone._target_": "cl_lightning.backbones.MLP", "backbone.sizes": [200, 200],
@@ -368,7 +387,7 @@ TWO_TASKS: Settings = {  # FC; batches of 100, a momentum of 0.99 that is carrie
     "trainer.single_pass": False, "trainer.batch_size": 100, "trainer.eval_batch_size": 1000,
     "trainer.optimizer": "sgd", "trainer.momentum": 0.99, "trainer.optimizer_state": "carry",
     "trainer.max_epochs": 1000, "trainer.max_steps": 2500, "trainer.patience": None,
-    "trainer.restore": "best", "trainer.score_every": 28, "trainer.probe": "all",
+    "trainer.restore": "best", "trainer.score_every": 28, "trainer.probe": "all", "trainer.probe_at": [0],
     "trainer.probe_every": 28, "trainer.evaluate": "all",
 }  # fmt: skip
 STAGES = [  # of the first task with each topology, and of the second
@@ -379,7 +398,9 @@ OF_TWO_TASKS: dict[str, Settings] = {
     "icann18_reduced": {"trainer.max_steps": 600, "trainer.score_every": 20, "trainer.probe_every": 20,
                         "trainer.probe_examples": 1000},
     "iclr19": {"trainer.max_epochs": 10, "trainer.max_steps": None, "trainer.score_every": 30,
-               "trainer.probe_every": 30},
+               "trainer.probe_every": 30, "reference": "joint"},
+    "iclr19_reduced": {"trainer.max_epochs": 10, "trainer.max_steps": 600, "trainer.score_every": 20,
+                       "trainer.probe_every": 20, "trainer.probe_examples": 1000, "reference": "joint"},
 }  # fmt: skip
 MODELS: dict[str, Settings] = {  # what differs from FC
     "d_fc": {"backbone.dropout": 0.5, "backbone.input_dropout": 0.2},
@@ -391,7 +412,7 @@ MODELS: dict[str, Settings] = {  # what differs from FC
 
 def of_two_tasks(experiment: str, learner: str) -> Settings:
     stages = STAGES
-    if experiment == "icann18_reduced":
+    if experiment in ("icann18_reduced", "iclr19_reduced"):
         stages = [{**STAGES[0], "backbone.sizes": [[200, 200], [400, 400]]}, STAGES[1]]
     own = {**of_learner(learner), **OF_TWO_TASKS[experiment]}
     return {**TWO_TASKS, "selection.stages": stages, "trainer.lr": "grid", **own}
@@ -532,6 +553,23 @@ def test_strengths_of_ewc_are_chosen_by_whole_streams_among_the_papers_nine() ->
         assert configure(f"+experiment={experiment}").tuned.ewc.stream == STRENGTHS
 
 
+def test_grids_of_gems_methods_are_their_outer_grids() -> None:
+    rates = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
+    own = {
+        "finetune": {}, "multimodal": {}, "independent_gem": {"learner.start": ["random", "clone"]},
+        "ewc": {"learner.strength": [2 * s * 10**e for e in range(4) for s in (1, 3)] + [20000, 60000]},
+        "icarl_gem": {"learner.strength": [0.1, 0.3, 1, 3, 10, 30]},
+        "gem": {"learner.margin": [n / 10 for n in range(11)]},
+    }  # fmt: skip
+    only = {"multimodal": ("gem_rotations", "gem_permutations"), "icarl_gem": ("gem_cifar100",)}
+    for experiment in ("gem_rotations", "gem_permutations", "gem_cifar100"):
+        tuned = configure(f"+experiment={experiment}").tuned
+        for learner, keys in own.items():
+            if experiment in only.get(learner, (experiment,)):
+                wanted = {"trainer.lr": rates, "trainer.weight_decay": [0.0], **keys}
+                assert tuned[learner].stream == wanted, (experiment, learner)
+
+
 STUDIED = {
     "gem_passes": {
         "learner": "joint,finetune,independent_gem,multimodal,ewc,gem", "trainer.max_epochs": "1,2,5"},
@@ -539,10 +577,15 @@ STUDIED = {
     "gem_table2": {"learner": "gem,icarl_gem", "learner.total": "200,1280,2560,5120"},
     "gem_table1": {"learner": "finetune,independent_gem,multimodal,ewc,gem"},
     "robust_timed": {"trainer.max_epochs": "5,20,60", "tuned.generator_epochs": "10,50"},
-    "ctrl_ablation_k": {"learner": "mntdp_s", "learner.k": "1,all"},
+    "ctrl_ablation_k": {
+        "stream": "ctrl_minus,ctrl_plus,ctrl_in,ctrl_out,ctrl_pl",
+        "learner": "mntdp_s",
+        "learner.k": "1,all",
+    },
     "ctrl_long_figure": {"learner": "mntdp_d,mntdp_s,independent,new_head,finetune,online_ewc"},
-    "ctrl_ablation_prior": {"learner.prior": "nearest,random"},
-    "ctrl_ablation_modules": {"backbone.modules": "3,7,10"},
+    "ctrl_ablations": {
+        "stream": "ctrl_minus,ctrl_out",
+        "row": "mntdp_d,mntdp_d_random,mntdp_d_kall,mntdp_d_modules3,mntdp_d_modules10,mntdp_d_alexnet"},
 }  # fmt: skip
 
 
@@ -550,6 +593,31 @@ STUDIED = {
 def test_a_study_sweeps_what_its_paper_varies(study: str) -> None:
     file = OmegaConf.load(Path(conf_dir(), "experiment", f"{study}.yaml"))
     assert file.hydra.sweeper.params == STUDIED[study]
+
+
+FIVE = ("ctrl_minus", "ctrl_plus", "ctrl_in", "ctrl_out", "ctrl_pl")
+OF_TABLES = next(each for each in content("mntdp")["tables"] if each["name"] == "table 13")["cells"]
+
+
+def test_the_first_papers_study_goes_through_its_streams_and_all_rows_that_are_not_searched() -> None:
+    params = OmegaConf.load(Path(conf_dir(), "experiment", "ctrl_table1.yaml")).hydra.sweeper.params
+    daggers = {"ewc", "online_ewc", "hat", "hat_wide"}
+    assert set(params.stream.split(",")) == set(FIVE)
+    assert set(params.row.split(",")) == set(OF_TABLES) - daggers - {"mntdp_s_kall"}
+
+
+@pytest.mark.parametrize("row", OF_TABLES)
+def test_a_row_of_the_first_papers_tables_is_a_choice(row: str) -> None:
+    """With the paper's trainer it is what stands in print beside the row."""
+    own = {**content("mntdp")["rows"][row]["overrides"], "selection": "task_level"}
+    network = {"backbone": own.get("backbone", "resnet")}
+    printed = {"trainer": "published", "trainer.precision": 32, **network, **own}
+    words = ["selection=task_level", "trainer=published", "trainer.precision=32"]
+    words += ["backbone=resnet"] if network == {"backbone": "resnet"} else []
+    chosen = configure("+experiment=ctrl_table1", f"row={row}", "stream=ctrl_out", *words)
+    named = configure("+experiment=ctrl_out", *(f"{key}={value}" for key, value in printed.items()))
+    assert relevant(chosen) == relevant(named)
+    assert chosen.name == named.name == "ctrl_out"
 
 
 OF_CHOICES: dict[str, Settings] = {  # that no experiment takes

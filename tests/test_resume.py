@@ -33,13 +33,9 @@ from tests.dying import POINTS, dying, forked, in_a_child, killed
 
 # Small mini-batches and blocks, a checkpoint after each, dropout and Adam: there is something to lose.
 FRAGILE = (
-    "trainer.batch_size=16",
-    "trainer.block=2",
-    "trainer.checkpoint_minutes=0",
-    "backbone.dropout=0.2",
-    "trainer.max_epochs=3",
-    "stream.tasks=2",
-)
+    "trainer.batch_size=16", "trainer.block=2", "trainer.checkpoint_minutes=0", "backbone.dropout=0.2",
+    "trainer.max_epochs=3", "stream.tasks=2",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -111,15 +107,9 @@ def flip_a_bit(path: Path) -> None:
 
 DAMAGES = [truncate, empty, flip_a_bit, Path.unlink]
 FILES = [
-    "run.json",
-    "tasks/000.json",
-    "tasks/000.pt",
-    "tasks/001.json",
-    "tasks/001.pt",
-    "rows/000.json",
-    "rows/001.json",
-    "rows/002.json",
-]
+    "run.json", "tasks/000.json", "tasks/000.pt", "tasks/001.json", "tasks/001.pt", "rows/000.json",
+    "rows/001.json", "rows/002.json",
+]  # fmt: skip
 
 
 BEFORE_OTHERS = ("tasks/000.json", "tasks/001.json", "rows/000.json", "rows/001.json")
@@ -690,20 +680,6 @@ def test_results_are_written_whole(tmp_path: Path) -> None:
     assert not (folder / "results.json").exists()
     run(tmp_path, *FRAGILE)
     assert json.loads((folder / "results.json").read_text())["finished"] is True
-
-
-def test_training_before_a_test_leaves_no_moments_behind(tmp_path: Path) -> None:
-    options = (
-        *FRAGILE,
-        "learner._target_=tests.toys.Coreset",
-        "trainer.optimizer_state=carry",
-        "stream.tasks=3",
-        "selection=none",
-        "trainer.patience=null",
-    )
-    plain = run(tmp_path / "whole", *options)
-    killed("test:3", lambda: run(tmp_path / "killed", *options))
-    assert but_what_may_differ(run(tmp_path / "killed", *options)) == but_what_may_differ(plain)
 
 
 def test_curves_lose_no_row_at_a_kill_and_have_none_twice(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ PACKAGE = Path(cl_lightning.__file__).parent
 ORDER = [
     [
         "errors", "config/suggestions", "termination", "parallel/ranks", "parallel/rendezvous", "randomness",
-        "metrics", "config/resolvers", "config/version", "selection/rules",
+        "metrics", "config/resolvers", "config/trees", "config/version", "selection/rules",
     ],
     ["config/checking", "protocol"],
     ["store"],

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -32,15 +31,14 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import InUse, Refusal
 from cl_lightning.learners.mntdp import MNTDP
-from cl_lightning.parallel.rounds import Rounds
-from cl_lightning.runs import resume
+from cl_lightning.parallel import rounds
+from cl_lightning.parallel.rounds import Rounds, missing_in
 from cl_lightning.runs import run as experiment
-from cl_lightning.runs.resume import missing_in
 from cl_lightning.selection import sweep
 from cl_lightning.store import atomic as whole
 from cl_lightning.store.files import Store
 from cl_lightning.store.status import status_of
-from tests.commands import SMALL, but_what_may_differ, configure, process, run
+from tests.commands import SMALL, but_what_may_differ, configure, process, results_in, run
 from tests.dying import dying, forked, in_a_child
 from tests.soak import at_work
 from tests.test_resume import hears_ctrl_c
@@ -48,11 +46,6 @@ from tests.test_resume import hears_ctrl_c
 GRID = ("selection.grid.lr=[0.001,0.01]", "selection.grid.weight_decay=[0.0,0.001]")
 TWO_TASKS = (*SMALL, "stream.tasks=2", *GRID, "trainer.candidates_at_once=2")
 ROUNDS = "hydra/sweeper=cl_task_level"
-
-
-def results_in(outputs: Path) -> dict:
-    (path,) = outputs.rglob("results.json")
-    return json.loads(path.read_text())
 
 
 def alone(outputs: Path, *options: str) -> dict:
@@ -154,21 +147,6 @@ def test_a_job_that_fails_ends_its_run_and_the_same_command_goes_on(
     assert len(list(tmp_path.rglob("results.json"))) == 2
 
 
-POINTS = ("block", "record written", "after a rename", "task end", "phase done", "test")
-
-
-@pytest.mark.parametrize("draw", [0, *(pytest.param(draw, marks=pytest.mark.all) for draw in (1, 2))])
-def test_a_sweep_that_is_killed_goes_on(draw: int, tmp_path: Path) -> None:
-    """Killed in the basic launcher, jobs and sweeper end together, in a round or between two."""
-    drawn, options = random.Random(draw), [*TWO_TASKS, "trainer.checkpoint_minutes=0", "trainer.block=2"]
-    sweep = partial(main, [ROUNDS, *options, f"outputs={tmp_path / 'cut'}"])
-    for _ in range(3):
-        fault = f"{drawn.choice(POINTS)}:{drawn.randint(1, 6)}"
-        assert in_a_child(partial(dying, fault, sweep)) in (0, -signal.SIGKILL)
-    assert sweep() == 0
-    assert but_what_may_differ(results_in(tmp_path / "cut")) == alone(tmp_path / "one", *options)
-
-
 def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(tmp_path: Path) -> None:
     whole = alone(tmp_path / "one", *TWO_TASKS)
     for name, first, second in (("a", [ROUNDS], []), ("b", [], [ROUNDS])):
@@ -249,7 +227,7 @@ def test_a_job_waits_until_a_slow_disk_shows_what_other_machines_wrote(
     with pytest.raises(Refusal, match="does not show here"):
         job(first)
     assert not slept, "on one machine nobody waits"
-    monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
+    monkeypatch.setattr(rounds, "late_by", lambda: sweep.lateness("SlurmLauncher"))
     job(first)
     assert (len(slept), shared_out(tmp_path)) == (4, [second])
 
@@ -263,7 +241,7 @@ def test_a_job_that_goes_on_does_not_undo_a_task_that_shows_late(tmp_path: Path,
         Store, "_content", lambda self, key: None if key == "tasks/000" and not slept else read(self, key)
     )
     monkeypatch.setattr(whole, "sleep", slept.append)
-    monkeypatch.setattr(resume, "late_by", lambda: sweep.lateness("SlurmLauncher"))
+    monkeypatch.setattr(rounds, "late_by", lambda: sweep.lateness("SlurmLauncher"))
     monkeypatch.setattr(Phases, "train_group", lambda *_: pytest.fail("a share is trained"))
     before = shared_out(tmp_path)
     job(None)
@@ -275,7 +253,7 @@ def test_a_sweep_waits_until_its_disk_shows_what_a_job_wrote(
     late_by: float, shares: list[str], tmp_path: Path, monkeypatch
 ) -> None:
     shown = iter([None, None, ["work/task0-0/0"]])
-    monkeypatch.setattr(resume, "missing_in", lambda folder: next(shown))
+    monkeypatch.setattr(rounds, "missing_in", lambda folder: next(shown))
     monkeypatch.setattr(whole, "sleep", lambda seconds: None)
     run = InRounds([])
     run.after([Job(0, [], None, None, str(tmp_path))], late_by)

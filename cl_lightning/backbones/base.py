@@ -39,9 +39,8 @@ class Backbone(nn.Module):
         self.trunk, self.head, self.starts = PathModule(OrderedDict(trunk)), head, tuple(starts)
         self.needs_task = any(isinstance(module, ByTask) for module in self.modules())
         initialise(self, initialiser)
-        for kernel in (
-            p for p in self.parameters() if channels_last and p.dim() == 4
-        ):  # drawn before: layouts begin alike
+        # Drawn before: layouts begin alike.
+        for kernel in (p for p in self.parameters() if channels_last and p.dim() == 4):
             kernel.data = kernel.data.contiguous(memory_format=torch.channels_last)
 
     def forward(self, x: torch.Tensor, task: torch.Tensor | int | None = None) -> torch.Tensor:
@@ -86,9 +85,8 @@ class ByTask(nn.Module):
     def forward(self, h: torch.Tensor, task: torch.Tensor | int | None) -> torch.Tensor:
         if task is None:
             raise Refusal(
-                f"A network with backbone.{self.key}=per_task was called without the task's number. Pass "
-                "it, or choose "
-                f"backbone.{self.key}=shared."
+                f"A network with backbone.{self.key}=per_task was called without the task's number. Pass it, "
+                f"or choose backbone.{self.key}=shared."
             )
         if isinstance(task, int):
             return self.one(h, task)
@@ -144,11 +142,8 @@ def divided(sizes: Sequence[int], tasks: int, key: str = "") -> list[int]:
     """The sizes of one of ``tasks`` networks that share the units of one."""
     narrow = [size // tasks for size in sizes]
     if any(size < 1 for size in narrow):
-        advice = (
-            f"Make them wider with backbone.{key}, or use fewer tasks."
-            if key
-            else "Take fewer tasks, or another backbone."
-        )
+        wider = f"Make them wider with backbone.{key}, or use fewer tasks."
+        advice = wider if key else "Take fewer tasks, or another backbone."
         raise Refusal(
             f"Layers of {', '.join(map(str, sizes))} units divided among {tasks} tasks are left without "
             f"units. {advice}"

@@ -43,9 +43,8 @@ class AlexNet(Backbone):
             size = [(pixels - kernel + 1) // 2 for pixels in size]
         if min(size) < 1:
             raise Refusal(
-                f"Nothing of images of {'x'.join(map(str, input_shape[1:]))} pixels is left behind "
-                "AlexNet's three poolings. "
-                "Take images of at least 19x19, or backbone=resnet."
+                f"Nothing of images of {'x'.join(map(str, input_shape[1:]))} pixels is left behind AlexNet's "
+                "three poolings. Take images of at least 19x19, or backbone=resnet."
             )
         trunk["flatten"] = nn.Flatten()
         add(trunk, "linear1", nn.Linear(widths[2] * size[0] * size[1], widths[3]), dropouts[3])

@@ -93,8 +93,8 @@ def head_of(job: Job, chosen: Chosen) -> list[str]:
     program = f"{start.version['package']} ({start.version['source_hash']})"
     return [
         "# @package _global_",
-        "# Chosen by selection=stream_level: the best mean validation accuracy over all tasks at the end of "
-        "the stream",
+        f"# Chosen by selection=stream_level: the best mean {chosen.by} accuracy over all tasks at the end "
+        "of the stream",
         f"# score {chosen.score:.6f}; seeds {', '.join(map(str, chosen.seeds))}; "
         f"{chosen.scored} of {chosen.points} points have a score",
         f"# protocol: head {start.stream.head}; {scenario_in(start.stream.tasks, start.needs) or 'one task'}",

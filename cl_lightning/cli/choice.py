@@ -47,6 +47,13 @@ def costs_in(folder: Path) -> Sequence[TaskCosts]:
     return [] if found is None else results_of(*found)["costs"]
 
 
+def test_accuracy(job: Job) -> float | None:
+    """The mean accuracy over all tasks at the end; None where the job came to none."""
+    found = open_store(Path(job.folder)) if job.folder else None
+    results = None if found is None else results_of(*found)
+    return results["metrics"]["average_accuracy"] if results and results["finished"] else None
+
+
 def folder_of(job: Job) -> Path:
     assert job.folder is not None, "it has a score"
     return Path(job.folder)
@@ -57,6 +64,7 @@ def show_choices(
     scored: Sequence[Scored],
     choices: Sequence[Choice],
     console: Console | None = None,
+    by: str = "validation",
 ) -> None:
     """Every point with its score; of the winners alone what they came to on test data."""
     rows = []
@@ -66,8 +74,8 @@ def show_choices(
         score = "-" if each.score is None else f"{each.score:.4f}"
         rows.append([name_of(job.overrides, names), score, "yes" if won else ""])
     console = console or new_console()
-    columns = [Column("run", text=True), Column("validation"), Column("chosen", text=True)]
-    title = "Mean validation accuracy over all tasks at the end of the stream"
+    columns = [Column("run", text=True), Column(by), Column("chosen", text=True)]
+    title = f"Mean {by} accuracy over all tasks at the end of the stream"
     console.print(*titled(title, *tables(columns, rows, console.width)), sep="\n")
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}  # results of the winners, by what else was swept
     for choice in choices:
@@ -88,7 +96,7 @@ def show_choices(
 
 
 def not_chosen(scored: Sequence[Scored], choices: Sequence[Choice]) -> list[str]:
-    """Lines that tell for what nothing was chosen."""
+    """A line for each combination and its seeds for which nothing was chosen."""
     combinations = list(dict.fromkeys(each.others for each in scored))
     lines = []
     for others in combinations:

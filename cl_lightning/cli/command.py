@@ -22,7 +22,7 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.config.version import VERSION
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.layout import new_console
-from cl_lightning.selection.sweep import in_a_sweep, tell_end, tell_failure
+from cl_lightning.selection.sweep import in_a_sweep, tell_job
 
 if TYPE_CHECKING:
     from cl_lightning.cli.jobs import Job
@@ -38,19 +38,16 @@ def run_config(cfg: DictConfig) -> float | None:
         from cl_lightning.parallel.starter import run
 
         value = run(cfg, own_command())
-        tell_end(value)
+        tell_job(done=True, value=value)
         return value
     except Exception as error:
         termination.exit_if_requested()  # what was interrupted may fail in any way
         if OmegaConf.select(cfg, "debug.traceback") is True:
             traceback.print_exc()
-        message = sentence(
-            from_hydra(error, [] if in_a_sweep() else sys.argv[1:])
-            if isinstance(error, OmegaConfBaseException)
-            else error
-        )
+        typed = [] if in_a_sweep() else sys.argv[1:]
+        message = sentence(from_hydra(error, typed) if isinstance(error, OmegaConfBaseException) else error)
         if in_a_sweep():
-            tell_failure(message)
+            tell_job(failed=message)
             raise Refusal(message) from None
         print(message, file=sys.stderr)
         raise SystemExit(2) from None

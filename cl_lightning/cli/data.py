@@ -81,13 +81,9 @@ def source_of(cfg: DictConfig, name: str) -> Any:
 def list_sources(names: list[str], overrides: list[str], out: Path | None) -> int:
     from cl_lightning.report.layout import Column, new_console, tables
 
+    choices = [[f"data={path.stem}"] for path in sorted((Path(conf_dir()) / "data").glob("*.yaml"))]
     chosen = any(override.startswith("data=") for override in overrides)
-    choices = (
-        [[]]
-        if chosen
-        else [[f"data={path.stem}"] for path in sorted((Path(conf_dir()) / "data").glob("*.yaml"))]
-    )
-    configurations = [configured([*choice, *overrides]) for choice in choices]
+    configurations = [configured([*choice, *overrides]) for choice in ([[]] if chosen else choices)]
     for name in names:
         if not any(name in cfg.data.sources for cfg in configurations):
             source_of(configurations[0], name)  # says what there is
@@ -113,11 +109,8 @@ def row(name: str, source: Any, cache: str) -> list[str]:
 
     folder = cache_folder(name, source, cache)
     cached = is_complete(folder)
-    counts = (
-        source.numbers()
-        if hasattr(source, "numbers")
-        else {split: getattr(source, split, None) for split in ("train", "test")}
-    )
+    drawn = {split: getattr(source, split, None) for split in ("train", "test")}
+    counts = source.numbers() if hasattr(source, "numbers") else drawn
     tried = getattr(source, "tried", None)
     return [
         str(len(source.classes)),
@@ -162,8 +155,7 @@ def describe(names: list[str], overrides: list[str], out: Path | None) -> int:
     if alike is not None:
         print(
             f"A network trained on earlier tasks gives {alike.sure:.1%} of the images of task {alike.task} "
-            "an old class with probability "
-            f"{SURE} or more (mean entropy {alike.entropy:.2f} "
+            f"an old class with probability {SURE} or more (mean entropy {alike.entropy:.2f} "
             f"nats){': their pixels are permuted' * alike.permuted}."
         )
     return 0

@@ -24,15 +24,16 @@ def report_diff(arguments: Sequence[str]) -> int:
     if len(options.folders) != 2:
         raise Refusal(f"diff compares two folders, and these are {len(options.folders)}. Give two.")
     one, other = (row_in(folder) for folder in options.folders)
-    rows = [*settings_that_differ(one, other), *results_that_differ(one, other)]
-    if not rows:
+    settings, results = list(settings_that_differ(one, other)), list(results_that_differ(one, other))
+    if not settings + results:
         print("Nothing differs that a report knows of.")
     elif options.form is not None:
-        print(plain(FORMATS[options.form](HEADS, rows)))
+        print(plain(FORMATS[options.form](HEADS, settings + results)))
     else:
         console = new_console()
-        columns = [Column(head, text=place < 3) for place, head in enumerate(HEADS)]
-        console.print(*tables(columns, rows, console.width), sep="\n")
+        for heads, rows in ((HEADS[:3], settings), (HEADS, results)):
+            columns = [Column(head, text=head != HEADS[3]) for head in heads]
+            console.print(*tables(columns, rows, console.width) if rows else (), sep="\n")
     return 0
 
 

@@ -11,17 +11,9 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
 
 GROUPS = (
-    "experiment",
-    "learner",
-    "stream",
-    "stream/show",
-    "backbone",
-    "data",
-    "selection",
-    "trainer",
-    "logger",
-    "dnn",
-)
+    "experiment", "learner", "stream", "stream/show", "backbone", "data", "selection", "trainer",
+    "logger", "dnn", "row",
+)  # fmt: skip
 
 INTRODUCTION = """cl_lightning: continual-learning experiments on PyTorch Lightning.
 
@@ -55,12 +47,7 @@ More:
   resume=false      do not look for an earlier run of the same command"""
 
 
-LISTINGS = {
-    "learners": "learner",
-    "streams": "stream",
-    "experiments": "experiment",
-    "backbones": "backbone",
-}
+LISTINGS = {"learners": "learner", "streams": "stream", "experiments": "experiment", "backbones": "backbone"}
 
 
 PLACE = ("--config-dir", "-cd")  # options with a folder of configurations behind them

@@ -13,13 +13,8 @@ from cl_lightning.selection.job_names import name_of
 from cl_lightning.selection.sweep import in_a_sweep
 
 OF_SWEEPS = (
-    "hydra.mode",
-    "hydra/launcher",
-    "hydra.launcher",
-    "hydra/sweeper",
-    "hydra.sweeper",
-    "hydra.sweep.",
-)
+    "hydra.mode", "hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ def new_sweep() -> list[Job]:
 
 
 def failures(jobs: Sequence[Job]) -> list[str]:
-    """Lines that name each job that failed by what it has and not all jobs have, and say why."""
+    """A line for each job that failed: the overrides in which it differs from the others, and why."""
     failed = [job for job in jobs if job.failure]
     lines = [f"{len(failed)} of {len(jobs)} jobs failed. The same command again does only what is missing."]
     for job in failed:

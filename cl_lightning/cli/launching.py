@@ -56,7 +56,8 @@ def failed_job(error: Exception) -> JobReturn:
 
 
 def why_it_failed(about: Mapping[str, Any], job: JobReturn) -> str | None:
-    """What a job has said of itself counts: a launcher may have lost it."""
+    """Why a job failed; None if it did not. What the job has written itself counts: a launcher may lose
+    it."""
     if "done" in about or "failed" in about:
         return about.get("failed")
     if job.status != JobStatus.FAILED:
@@ -101,8 +102,8 @@ def submitted_jobs(launcher: Any) -> Iterator[None]:
 
 
 def end_processes() -> None:
-    """Have the jobs that run in processes of their own saved and ended, as by SIGTERM. (Linux tells which
-    they are.)"""
+    """Ask the jobs that run in child processes to save and to end (SIGTERM). They are found on Linux
+    alone."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # of a process that has just ended
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():

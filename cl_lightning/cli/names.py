@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.help import GROUPS, LISTINGS, choices_of, default_choices, folders_of
-from cl_lightning.config.suggestions import LIKE, close, likeness
+from cl_lightning.config.suggestions import LIKE, likeness, names_like
+from cl_lightning.config.trees import dotted
 
 EVERYWHERE = ("none", "default")  # choices that say nothing of their group
 OPTIONS = ("--multirun", "--config-dir", "--cfg", "--help", "--hydra-help", "--version")
-FIRST = (
-    "trainer",
-    "learner",
-    "stream",
-    "backbone",
-    "selection.grid",
-)  # sections where a key is sought
+FIRST = ("trainer", "learner", "stream", "backbone", "selection.grid")  # sections where a key is sought
 
 
 def meant(argument: str, others: Sequence[str]) -> str:
@@ -27,9 +23,9 @@ def meant(argument: str, others: Sequence[str]) -> str:
     nothing is near."""
     name, equals, value = argument.partition("=")
     key = name.strip("+~- ")
-    if argument.startswith("--") and (near := close(name, OPTIONS)):
+    if argument.startswith("--") and (near := names_like(name, OPTIONS)):
         return f"{near[0]}{equals}{value}"
-    listing = close(key, LISTINGS) if not equals and not others else []
+    listing = names_like(key, LISTINGS) if not equals and not others else []
     return as_choice(key, value.strip(), others) or next(iter(listing), "") or as_key(argument, others)
 
 
@@ -38,13 +34,13 @@ def as_choice(key: str, value: str, others: Sequence[str]) -> str:
     chosen already is not meant."""
     given = {other.lstrip("+").partition("=")[0] for other in others}
     folders, names = folders_of(others), value.split(",") if value else [key]
-    near = close(key, GROUPS)[:1] if value else []
-    for group in near or sorted(GROUPS, key="experiment".__eq__):  # which comes last
+    near = names_like(key, GROUPS)[:1] if value else []
+    for group in near or sorted(GROUPS, key=("dnn", "row", "experiment").__contains__):  # which come last
         files = choices_of(group, folders)
-        found = [next(iter(close(name, files) if near else []), name) for name in names]
-        if group not in given and {*found} <= {*files} - ({*EVERYWHERE} if not near else set()):
+        found = [next(iter(names_like(name, files) if near else []), name) for name in names]
+        if {*found} <= {*files} - ({*EVERYWHERE} if not near else set()):
             plus = "" if group in default_choices(folders[0]) or "/" in group else "+"
-            return f"{plus}{group}={','.join(found)}"
+            return "" if group in given else f"{plus}{group}={','.join(found)}"
     return ""
 
 
@@ -67,9 +63,9 @@ def as_key(argument: str, others: Sequence[str]) -> str:
 
 
 def keys_beside(others: Sequence[str]) -> list[str]:
-    """All keys of a command without its wrong argument; of the shortest one there is, if the rest of it is
-    wrong, too."""
-    from cl_lightning.config.compose import compose_config, key_paths  # late: --help reads files alone
+    """All keys of the configuration that these other arguments make; of the default one if they are wrong,
+    too."""
+    from cl_lightning.config.compose import compose_config  # late: --help reads files alone
 
     folders = [f"file://{folder.resolve()}" for folder in folders_of(others)[1:]]
     overrides = [first_of_a_sweep(other) for other in others if "=" in other and not other.startswith("-")]
@@ -77,7 +73,8 @@ def keys_beside(others: Sequence[str]) -> list[str]:
         cfg = compose_config(*overrides, *[f"hydra.searchpath=[{','.join(folders)}]"] * bool(folders))
     except Exception:  # it is about another argument
         cfg = compose_config()
-    return key_paths(OmegaConf.to_container(cfg))
+    settings: Any = OmegaConf.to_container(cfg)
+    return [path for path, _ in dotted(settings)]
 
 
 def first_of_a_sweep(override: str) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from cl_lightning.cli.parser import Parser
-from cl_lightning.config.suggestions import close
-from cl_lightning.errors import Refusal
+from cl_lightning.config.suggestions import names_like
+from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import Group, groups_in, in_order
 from cl_lightning.report.comparisons import comparison_table, over_streams
+from cl_lightning.report.desiderata import card_table
 from cl_lightning.report.figures import draw_across
-from cl_lightning.report.formats import FORMATS
+from cl_lightning.report.formats import FORMATS, Rows
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.pages import extract_of, update
 from cl_lightning.report.paper import departures_of, heads_and_rows, records
@@ -37,7 +37,7 @@ def report_paper(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     paper = options.paper.removeprefix("paper=")
     if paper not in names():
-        near = close(paper, names())
+        near = names_like(paper, names())
         hint = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(f"No paper is called {paper}. There are {', '.join(names())}.{hint}")
     runs = options.runs or [folder for folder in [Path("outputs")] if folder.is_dir()]
@@ -45,13 +45,9 @@ def report_paper(arguments: Sequence[str]) -> int:
     if options.form == "json":  # each cell as an object
         print(json.dumps(records(paper, groups), indent=1, ensure_ascii=False))
         return 0
-    console = new_console()
     for table in tables_of(paper):
-        heads, rows = heads_and_rows(table, groups)
         title = f"{table.paper}, {table.name}: {table.title}"
-        show(title, heads, rows, options.form, console)
-        for line in departures_of(table, groups):
-            console.print(line, "", sep="\n", highlight=False, markup=False, soft_wrap=True)
+        show({title: heads_and_rows(table, groups)}, options.form, departures_of(table, groups))
     return 0
 
 
@@ -91,15 +87,30 @@ def report_compared(arguments: Sequence[str]) -> int:
     parser.add_argument("--result", default="average_accuracy", help="default: average_accuracy")
     parser.add_formats()
     options = parser.parse_intermixed_args(arguments)
-    groups, console = in_order(groups_or_extracts(options.runs or [Path("outputs")])), new_console()
+    groups, shown = in_order(groups_or_extracts(options.runs or [Path("outputs")])), {}
     for experiment, same in groupby(groups, key=lambda group: group.experiment):
         own = list(same)
         against = options.against or own[0].learner
         if len(own) > 1 and any(group.learner == against for group in own):
-            show(experiment, *comparison_table(own, against, options.result), options.form, console)
+            shown[experiment] = comparison_table(own, against, options.result)
     if len({group.experiment for group in groups}) > 1:
-        heads, rows = over_streams(groups, options.result)
-        show("over all experiments, by the same seeds", heads, rows, options.form, console)
+        shown["over all experiments, by the same seeds"] = over_streams(groups, options.result)
+    show(shown, options.form)
+    return 0
+
+
+def report_card(arguments: Sequence[str]) -> int:
+    """``card [RUNS...]``: experiments x desiderata."""
+    what = "Tell what experiments show: five desiderata and six further challenges (Farquhar and Gal 2018)."
+    parser = Parser(prog="python -m cl_lightning.report card", description=what)
+    parser.add_folders("folders to look for runs in")
+    parser.add_formats()
+    options = parser.parse_args(arguments)
+    runs = runs_in(options.folders)
+    heads, rows = card_table(runs.results)
+    if not rows:
+        raise Refusal("\n".join(["No run that has learned a task lies there.", *runs.said]))
+    show({"What the experiments show": (heads, rows)}, options.form)
     return 0
 
 
@@ -117,9 +128,22 @@ def report_figures(arguments: Sequence[str]) -> int:
     return 0
 
 
-def show(title: str, heads: list[str], rows: list[list[str]], form: str | None, console: Console) -> None:
-    if form is not None:
-        print(f"## {title}\n" if form == "markdown" else "", FORMATS[form](heads, rows), "", sep="\n")
-    elif rows:
-        columns = [Column(head, text=head in (heads[0], heads[-1])) for head in heads]
-        console.print(Text(title, "bold"), *tables(columns, rows, console.width), "", sep="\n")
+MARKS = {"markdown": "", "latex": "% ", "csv": "# "}  # of lines that are no rows
+
+
+def show(shown: Mapping[str, tuple[list[str], Rows]], form: str | None, below: Sequence[str] = ()) -> None:
+    """Tables by their titles, and lines below the last; for JSON one mapping."""
+    if form == "json":
+        rows_of = {title: json.loads(FORMATS["json"](*table)) for title, table in shown.items()}
+        print(plain(json.dumps(rows_of, indent=1, ensure_ascii=False)))
+    elif form is not None:
+        marked = [f"{MARKS[form]}{line}\n" for line in below]
+        for title, table in shown.items():
+            print(plain(f"{MARKS[form] or '## '}{title}\n"), plain(FORMATS[form](*table)), "", sep="\n")
+        print(*map(plain, marked), sep="\n", end="")
+    else:
+        console = new_console()
+        for title, (heads, rows) in shown.items():
+            columns = [Column(head, text=head in (heads[0], heads[-1])) for head in heads]
+            console.print(Text(title, "bold"), *tables(columns, rows, console.width), "", sep="\n")
+        console.print(*(Text(f"{line}\n") for line in below), sep="\n", end="")

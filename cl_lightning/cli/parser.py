@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
-from cl_lightning.config.suggestions import close
+from cl_lightning.config.suggestions import names_like
 from cl_lightning.errors import Refusal
 from cl_lightning.report.formats import FORMATS
 
 
 class Parser(argparse.ArgumentParser):
-    """Its errors are sentences."""
+    """A parser of arguments whose errors are sentences."""
 
     def error(self, message: str) -> NoReturn:
         raise Refusal(f"The command line cannot be read: {message}\nSee {self.prog} --help.")
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         def folder(text: str) -> Path:
             if Path(text).is_dir():
                 return Path(text)
-            meant = f" Did you mean {near[0]}?" if (near := close(text, commands)) else ""
+            meant = f" Did you mean {near[0]}?" if (near := names_like(text, commands)) else ""
             raise Refusal(f"There is no folder {text}.{meant or f' See {self.prog} --help.'}")
 
         if needed:

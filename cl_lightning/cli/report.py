@@ -18,7 +18,13 @@ from rich.text import Text
 from cl_lightning.cli.dashboard import report_wandb
 from cl_lightning.cli.diff import report_diff
 from cl_lightning.cli.jobs import name_of
-from cl_lightning.cli.papers import report_compared, report_figures, report_page, report_paper
+from cl_lightning.cli.papers import (
+    report_card,
+    report_compared,
+    report_figures,
+    report_page,
+    report_paper,
+)
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, table
@@ -37,7 +43,8 @@ from cl_lightning.store.status import status_of
 DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. Instead, "
     "'paper=gem [folders]' prints a paper's tables with ours beside, 'compared [folders]' compares learners "
-    "seed by seed, 'figures [folders]' draws them, 'diff A B' tells what differs, 'page' writes a page of "
+    "seed by seed, 'card [folders]' tells what experiments show, 'figures [folders]' draws them, 'diff A B' "
+    "tells what differs, 'page' writes a page of "
     "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
 )
 
@@ -103,6 +110,7 @@ COMMANDS = {
     "wandb": report_wandb,
     "page": report_page,
     "compared": report_compared,
+    "card": report_card,
     "diff": report_diff,
     "figures": report_figures,
 }

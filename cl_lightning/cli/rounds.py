@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.sweeps import show_runs, sweep_lock, tell_unsent, write_sweep
+from cl_lightning.cli.sweeps import combinations, show_runs, sweep_lock, tell_unsent, write_sweep
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import as_override, lateness
 
@@ -25,8 +24,8 @@ class InRounds:
     job: Job | None = None  # that ended it
 
     def after(self, jobs: list[Job], late_by: float) -> None:
-        """Take in what the jobs of a round came to, and say what the next one has to do. What they wrote may
-        show so many seconds later."""
+        """Take in what the jobs of a round came to, and note what the next round has to do. ``late_by``:
+        seconds after which what they wrote is visible here."""
         from cl_lightning.store.atomic import in_time
 
         failed = next((job for job in jobs if job.failure), None)
@@ -43,10 +42,10 @@ class InRounds:
             self.end(next((job for job in jobs if job.value is not None), jobs[-1]), None)
 
     def next_in(self, folder: Path) -> list[str | None] | None:
-        """What the next round's jobs have to do, none where the run is finished; None where it does not show
-        that a job went on."""
+        """What the jobs of the next round have to do: nothing if the run is finished; None if nothing shows
+        yet that a job went on."""
+        from cl_lightning.parallel.rounds import missing_in
         from cl_lightning.report.results import finished_results
-        from cl_lightning.runs.resume import missing_in
 
         if finished_results(folder) is not None:
             return []
@@ -61,37 +60,39 @@ class InRounds:
 def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
     """Every combination of the values on the command line; the rounds of all go on side by side."""
     loader = sweeper.hydra_context.config_loader
-    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
-    runs = [InRounds(list(combination)) for combination in sweeper.split_arguments(parsed, None)[0]]
+    runs = [InRounds(combination) for combination in combinations(sweeper, arguments)]
     configs = [loader.load_sweep_config(sweeper.config, run.overrides) for run in runs]
     for cfg in configs:
         check_shared_out(sweeper, cfg)
     afresh = any(cfg.resume is False for cfg in configs)
     sweeper.validate_batch_is_legal([run.overrides for run in runs])
     late_by = lateness(sweeper.config.hydra.launcher._target_)
-    jobs, number, returns = sweeper.launcher.jobs, 0, []
+    jobs, returns = sweeper.launcher.jobs, []
     with sweep_lock(sweeper):
         while going := [run for run in runs if run.shares]:
-            again = ["resume=true"] * (afresh and number > 0)  # only the first round begins afresh
-            batch = [
-                [*run.overrides, "hydra.mode=MULTIRUN", f"hydra.sweeper.share={as_override(share)}", *again]
-                for run in going
-                for share in run.shares
-            ]
-            first = number
-            for part in sweeper.split_overrides_to_chunks(batch, sweeper.max_batch_size):
-                returns.append(sweeper.launcher.launch(part, initial_job_idx=number))
-                number += len(part)
-            ended = jobs[first:]
-            for run in going:
-                count = len(run.shares)
-                run.after(ended[:count], late_by)
-                ended = ended[count:]
+            again = ["resume=true"] * (afresh and bool(jobs))  # only the first round begins afresh
+            returns += one_round(sweeper, going, again, late_by)
         jobs[:] = [run.job for run in runs if run.job]
         write_sweep(sweeper, "task_level", arguments, [], [])
     show_runs(jobs)
     tell_unsent(sweeper)
+    return returns
+
+
+def one_round(sweeper: Any, going: Sequence[InRounds], more: Sequence[str], late_by: float) -> list[Any]:
+    """Launch a job for each share; then each run takes in what its own jobs came to."""
+    jobs, returns = sweeper.launcher.jobs, []
+    first = len(jobs)
+    batch = [
+        [*run.overrides, "hydra.mode=MULTIRUN", f"hydra.sweeper.share={as_override(share)}", *more]
+        for run in going
+        for share in run.shares
+    ]
+    for part in sweeper.split_overrides_to_chunks(batch, sweeper.max_batch_size):
+        returns.append(sweeper.launcher.launch(part, initial_job_idx=len(jobs)))
+    ended = iter(jobs[first:])
+    for run in going:
+        run.after(list(islice(ended, len(run.shares))), late_by)
     return returns
 
 

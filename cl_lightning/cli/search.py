@@ -7,31 +7,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.sentences import named_by_hydra
-from cl_lightning.cli.sweeps import read_sweep, sweep_lock, tell_unsent, wandb_options, write_sweep
+from cl_lightning.cli.sweeps import (
+    combinations,
+    read_sweep,
+    sweep_lock,
+    tell_unsent,
+    wandb_options,
+    write_sweep,
+)
 from cl_lightning.config.resolvers import WITHOUT_RESULT, sweep_name
-from cl_lightning.config.suggestions import close
+from cl_lightning.config.suggestions import names_like
+from cl_lightning.config.trees import dotted
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.job_names import different, key_of
-from cl_lightning.selection.stream_level import (
-    Choice,
-    Point,
-    Scored,
-    choose,
-    outer_points,
-    winning,
-)
+from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points, winning
 from cl_lightning.selection.sweep import OURS, as_override
 
 AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells that sweep how it fares
     "selection=task_level",
     "hydra.mode=MULTIRUN",
-    f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
 )
+TOLD = {  # which sweeper a job is of: without validation data it is refused by one that chooses by them
+    "validation": f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
+    "test": f"hydra.sweeper._target_={OURS}sweepers.Grid",
+}
 NO_OTHER_RUN = (*WITHOUT_RESULT, "checkpoints", "hydra")  # keys with which a run is the same
 
 
@@ -45,47 +48,47 @@ def refuse_another_sweeper(settings: Mapping[str, Any]) -> None:
 def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
     """Learn whole streams, one a point of the outer grid, seed and combination; choose by validation data at
     the end."""
-    from cl_lightning.cli.choice import show_choices
+    from cl_lightning.cli.choice import show_choices, test_accuracy
 
-    jobs, scored, over_seeds = jobs_of_search(sweeper, arguments)
+    jobs, scored, over_seeds, by = jobs_of_search(sweeper, arguments)
     sweeper.validate_batch_is_legal(jobs)
     size, returns = sweeper.max_batch_size or len(jobs), []
     with sweep_lock(sweeper):
         for first in range(0, len(jobs), size):
             returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
-        found = [replace(each, score=job.value) for each, job in zip(scored, sweeper.launcher.jobs)]
+        ended = sweeper.launcher.jobs
+        scores = [job.value if by == "validation" else test_accuracy(job) for job in ended]
+        found = [replace(each, score=score) for each, score in zip(scored, scores)]
         choices = choose(found, over_seeds)
         before = chosen_runs(sweeper.launcher.folder)
-        leave(sweeper, arguments, found, choices, over_seeds)
+        leave(sweeper, arguments, found, choices, over_seeds, by)
     tag_chosen(sweeper, before)
-    show_choices(sweeper.launcher.jobs, found, choices)
+    show_choices(sweeper.launcher.jobs, found, choices, by=by)
     tell_unsent(sweeper)
     return returns
 
 
-def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]], list[Scored], bool]:
-    """The jobs of a search over whole streams, what each is in it, and whether all seeds choose together."""
+def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]], list[Scored], bool, str]:
+    """The jobs of a search over whole streams, what each is in it, whether all seeds choose together, and
+    which data choose."""
     loader = sweeper.hydra_context.config_loader
-    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides([*given, *arguments])
     jobs, scored = [], []
-    for combination in sweeper.split_arguments(parsed, None)[0]:
+    for combination in combinations(sweeper, arguments):
         cfg = loader.load_sweep_config(sweeper.config, combination)
         base = [override for override in combination if not of_the_search(override)]
         others = tuple(o for o in base if key_of(o).partition(".")[0] not in ("seed", *WITHOUT_RESULT))
         points = points_for(cfg)
         for number, point in enumerate(points):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
-            jobs.append([*base, *AS_A_JOB, *values])
+            jobs.append([*base, *AS_A_JOB, TOLD[cfg.selection.by], *values])
             scored.append(Scored(others, int(cfg.seed), number, None))
         check_keys(sweeper, cfg, points[0], jobs[-len(points)])
     refuse_twice(jobs)
-    return jobs, scored, bool(cfg.selection.over_seeds)
+    return jobs, scored, bool(cfg.selection.over_seeds), str(cfg.selection.by)
 
 
 def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> None:
     """Refuse an outer grid over a key that is not there, before any job starts."""
-    from cl_lightning.config.compose import key_paths
     from cl_lightning.runs.identity import learner_name
 
     try:
@@ -96,7 +99,7 @@ def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> N
             raise
         settings: Any = OmegaConf.to_container(cfg)
         del settings["selection"]["stream"]  # which has the wrong key, too
-        near = close(key, key_paths(settings))
+        near = names_like(key, dict(dotted(settings)))
         meant = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(
             f"selection.stream goes through {key}, which is not a key with learner={learner_name(cfg)} and "
@@ -121,7 +124,12 @@ def refuse_twice(jobs: Sequence[list[str]]) -> None:
 
 
 def leave(
-    sweeper: Any, arguments: list[str], found: Sequence[Scored], choices: Sequence[Choice], over_seeds: bool
+    sweeper: Any,
+    arguments: list[str],
+    found: Sequence[Scored],
+    choices: Sequence[Choice],
+    over_seeds: bool,
+    by: str,
 ) -> None:
     """What a search over whole streams leaves: its record and the winners' files."""
     from cl_lightning.cli.best import write_best
@@ -133,7 +141,7 @@ def leave(
     for choice in choices:
         also = different(choice.others, [other.others for other in choices])
         winner = winning(choice, jobs, found)[0]
-        chosen = chosen_of(name, jobs, found, winner, choice)
+        chosen = replace(chosen_of(name, jobs, found, winner, choice), by=by)
         written.add(write_best(sweeper, winner, chosen, over_seeds, also))
     for path in {*folder.glob("best/*.yaml")} - written:  # of a choice that is not made any more
         path.unlink()
@@ -146,8 +154,8 @@ def chosen_runs(folder: Path) -> set[Path]:
 
 
 def tag_chosen(sweeper: Any, before: set[Path]) -> None:
-    """Where the runs log to Weights & Biases: tag there those that are chosen now, and not those that were
-    ``before`` alone."""
+    """Where the runs log to Weights & Biases: move the tag of chosen runs from those of ``before`` to those
+    that are chosen now."""
     from cl_lightning.loggers.wandb_service import mark_chosen
 
     now = chosen_runs(sweeper.launcher.folder)
@@ -158,7 +166,7 @@ def tag_chosen(sweeper: Any, before: set[Path]) -> None:
 def of_the_search(override: str) -> bool:
     """Whether an override is for the search over streams, and not for its jobs."""
     name = key_of(override)
-    return name in ("selection", "selection.over_seeds") or (
+    return name in ("selection", "selection.over_seeds", "selection.by") or (
         name.partition(".stream")[0] == "selection" and ".stream" in name
     )
 

@@ -14,7 +14,7 @@ from hydra.errors import (
 from omegaconf.errors import OmegaConfBaseException
 
 from cl_lightning.cli.help import GROUPS, LISTINGS
-from cl_lightning.config.suggestions import close, nearest
+from cl_lightning.config.suggestions import names_like, nearest
 from cl_lightning.errors import DISK, Refusal, is_of_memory, is_of_the_disk, plain
 
 LINES = 5
@@ -59,11 +59,8 @@ def sentence(error: BaseException) -> str:
     else:
         words = (str(error).strip() or "no message").splitlines()
         text = "\n".join([f"{type(error).__name__}: {words[0]}", *words[1:3]])
-        text += (
-            "\nThis is an error in the program itself. debug.traceback=true shows where; what was computed "
-            "is "
-            "kept, and the same command goes on."
-        )
+        text += "\nThis is an error in the program itself. debug.traceback=true shows where; what was "
+        text += "computed is kept, and the same command goes on."
     return plain("\n".join(text.splitlines()[:LINES]))
 
 
@@ -111,7 +108,7 @@ def wrong_name(name: str, words: str, arguments: Sequence[str]) -> Refusal:
 def missing_choice(error: MissingConfigException) -> Refusal:
     group, _, choice = str(error.missing_cfg_file).rpartition("/")
     near, options = nearest(choice, error.options or []), error.options or []
-    listed = "" if close(choice, options) else listed_by(group)
+    listed = "" if names_like(choice, options) else listed_by(group)
     return Refusal(f"{group or 'config'}={choice} is not there.{listed or near}")
 
 

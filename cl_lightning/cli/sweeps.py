@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -12,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.jobs import Job
@@ -19,6 +19,7 @@ from cl_lightning.config.resolvers import sweep_name
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.selection.stream_level import Choice, Scored, winning
 from cl_lightning.selection.sweep import read_job, read_jobs
+from cl_lightning.store.atomic import read_json, write_json
 
 
 def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], Any]) -> Any:
@@ -29,6 +30,14 @@ def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], 
     show_runs(sweeper.launcher.jobs)
     tell_unsent(sweeper)
     return returns
+
+
+def combinations(sweeper: Any, arguments: Sequence[str]) -> list[list[str]]:
+    """The overrides of each combination of values: of the command line, and of a study's file."""
+    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+    parser = OverridesParser.create(config_loader=sweeper.hydra_context.config_loader)
+    parts = sweeper.split_arguments(parser.parse_overrides([*given, *arguments]), None)
+    return [list(combination) for combination in parts[0]]
 
 
 @contextmanager
@@ -67,7 +76,6 @@ def write_sweep(
     sweeper: Any, kind: str, arguments: Sequence[str], scored: Sequence[Scored], choices: Sequence[Choice]
 ) -> None:
     """``sweep.json``: what was swept and what came of it, without clocks and test numbers."""
-    from cl_lightning.store.atomic import write_whole
     from cl_lightning.store.status import status_of
 
     rows, folder, jobs = [], sweeper.launcher.folder, sweeper.launcher.jobs
@@ -77,10 +85,7 @@ def write_sweep(
         row = {"overrides": job.overrides, "run": run_from(folder, job), "state": state}
         rows.append({**row, "validation": job.value, **({"point": scored[place].number} if scored else {})})
     chosen = [
-        {
-            **asdict(choice),
-            "runs": [run_from(folder, job) for job in winning(choice, jobs, scored)],
-        }
+        {**asdict(choice), "runs": [run_from(folder, job) for job in winning(choice, jobs, scored)]}
         for choice in choices
     ]
     content: Mapping[str, Any] = {
@@ -91,8 +96,7 @@ def write_sweep(
         "jobs": rows,
         "chosen": chosen,
     }
-    with write_whole(folder / "sweep.json") as building:
-        building.write_text(json.dumps(content, indent=1))
+    write_json(folder / "sweep.json", content)
 
 
 def run_from(folder: Path, job: Job) -> str | None:
@@ -102,10 +106,7 @@ def run_from(folder: Path, job: Job) -> str | None:
 
 def read_sweep(folder: Path) -> dict[str, Any]:
     """``sweep.json`` of a folder; empty where no sweep has ended."""
-    try:
-        return json.loads((folder / "sweep.json").read_text())
-    except (OSError, ValueError):
-        return {}
+    return read_json(folder / "sweep.json")
 
 
 def show_runs(jobs: Sequence[Job]) -> None:
@@ -126,10 +127,9 @@ def tell_unsent(sweeper: Any) -> None:
     folder, jobs = sweeper.launcher.folder, sweeper.launcher.jobs
     shown = sorted(Path(job.folder) for job in jobs if read_job(folder, job.number).get("shown"))
     unsent = [each for each in shown if not (each / "wandb.json").is_file()]
-    options = wandb_options(sweeper) if unsent else None
-    if options:
-        said = "What was finished before is only shown. This sends it to W&B"
-        print(f"{said}:\n  {command_to_send(unsent, options)}", file=sys.stderr)
+    if unsent and wandb_options(sweeper):
+        said = "What was finished before is only shown. This sends it to W&B (--project=NAME says where)"
+        print(f"{said}:\n  {command_to_send(*unsent)}", file=sys.stderr)
 
 
 def wandb_options(sweeper: Any) -> dict[str, Any] | None:

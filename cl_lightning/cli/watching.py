@@ -18,8 +18,8 @@ POLLED = 0.5  # seconds between two looks at the jobs
 
 @contextmanager
 def watched(folder: Path, overrides: Sequence[Sequence[str]], first: int) -> Iterator[None]:
-    """While jobs run, whatever runs them: a line for each that ends, and on a terminal where the others
-    are."""
+    """Print a line for each job that ends inside; on a terminal, show how far the others are. Any launcher
+    may run them."""
     over = Event()
     watch = Watch(folder, overrides, first)
     thread = Thread(target=watch.run, args=(over,), daemon=True)
@@ -56,10 +56,8 @@ class Watch:
             about = read_job(self.folder, self.first + place)
             status = read_status(Path(about["folder"])) if "folder" in about else None
             if "failed" in about:
-                said = " ".join(about["failed"].splitlines())
-                self.say(
-                    place, f"{'diverged' if status and status.state == 'diverged' else 'failed'}: {said}"
-                )
+                how = "diverged" if status and status.state == "diverged" else "failed"
+                self.say(place, f"{how}: {' '.join(about['failed'].splitlines())}")
             elif "done" in about:  # its status may still be that of an earlier start
                 self.say(place, "done")
             elif status is not None:
@@ -72,9 +70,8 @@ class Watch:
         if place not in self.said:
             self.said[place] = how
             left = self.left() if len(self.said) < len(self.overrides) else ""
-            line = (
-                f"job {place + 1} of {len(self.overrides)} ({self.name(self.overrides[place])}) {how}{left}"
-            )
+            name = self.name(self.overrides[place])
+            line = f"job {place + 1} of {len(self.overrides)} ({name}) {how}{left}"
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def name(self, own: Sequence[str]) -> str:

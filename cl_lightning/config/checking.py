@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from cl_lightning.config.suggestions import nearest
+from cl_lightning.config.trees import leaves
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import place_in
 
@@ -85,15 +86,13 @@ def resolve_target(node: Mapping[str, Any] | DictConfig, path: str, *provided: s
 
 def refuse_targets(value: Any, path: str) -> None:
     """Refuse a ``_target_`` where the configuration has no place for one: nothing else is made, or run."""
-    inner = value.items() if isinstance(value, Mapping) else ()
-    for key, part in enumerate(value) if isinstance(value, list | tuple) else inner:
-        if key == "_target_":
+    for inner, part in leaves(value, path):
+        if "_target_" in inner.removeprefix(path).split("."):
             raise Refusal(
-                f"{path}._target_={part} is not made: only what a learner, stream, backbone, data set, "
+                f"{inner}={part} is not made: only what a learner, stream, backbone, data set, "
                 "logger or callback itself names is.\nGive plain values, and make the object of them in "
                 "your own class. Use only files that you trust."
             )
-        refuse_targets(part, f"{path}.{key}")
 
 
 def made_by(make: partial) -> type:
@@ -154,7 +153,8 @@ def check(annotation: Any, value: Any, path: str) -> None:
     """Refuse a value that an annotation rules out; a dataclass stands for a mapping with its fields."""
     if isinstance(annotation, type) and is_dataclass(annotation) and not isinstance(value, annotation):
         check(Mapping, value, path)
-        return check_arguments(annotation, value, path)
+        check_arguments(annotation, value, path)
+        return
     if isinstance(value, float) and not math.isfinite(value):
         raise Refusal(f"{path}={value} must be a finite number: results could not hold it.")
     if not fits(annotation, value):
@@ -168,9 +168,8 @@ def fits(annotation: Any, value: Any) -> bool:
         found = adapter_of(annotation).validate_json(json.dumps(value))
     except ValidationError:
         return False
-    except (
-        Exception
-    ):  # the value is an object, not of YAML's; or the annotation says nothing of values, as nn.Module
+    # The value is an object, not of YAML's; or the annotation says nothing of values, as nn.Module.
+    except Exception:
         return True
     return not isinstance(value, bool | float) or type(found) is type(value)  # literals are compared by ==
 

@@ -31,8 +31,9 @@ class Data:
 class Selection:
     grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     stages: Sequence[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None
-    stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next
+    stream: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None  # a sweep's alone, as the next two
     over_seeds: bool = False
+    by: Literal["validation", "test"] = "validation"
     default: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -63,7 +64,7 @@ class Settings:
     from_task: Count | None
     tuned: Mapping[str, Any]
     chosen: Mapping[str, Any] | None
-    reference: bool
+    reference: bool | Literal["joint"]
     figures: bool
     progress: bool
     grants: Grants
@@ -114,14 +115,3 @@ def compose_config(*overrides: str) -> DictConfig:
     GlobalHydra.instance().clear()
     with initialize_config_dir(conf_dir(), version_base="1.3"):
         return compose("config", list(overrides))
-
-
-def key_paths(node: Any, prefix: str = "") -> list[str]:
-    """The dotted names of all keys that hold something else than keys.
-
-    >>> key_paths({"a": {"b": 1, "c": {}}, "d": [2]})
-    ['a.b', 'a.c', 'd']
-    """
-    if not isinstance(node, Mapping) or not node:
-        return [prefix.removesuffix(".")]
-    return [path for key, value in node.items() for path in key_paths(value, f"{prefix}{key}.")]

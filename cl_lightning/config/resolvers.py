@@ -15,15 +15,10 @@ def bf16_if_fast() -> str:
     return "bf16-mixed" if flags.is_file() and "avx512_bf16" in flags.read_text() else "32"
 
 
+# Keys that say where and how, not what.
 WITHOUT_RESULT = (
-    "outputs",
-    "cache",
-    "resume",
-    "logger",
-    "progress",
-    "figures",
-    "debug",
-)  # keys that say where and how, not what
+    "outputs", "cache", "resume", "logger", "progress", "figures", "debug",
+)  # fmt: skip
 
 
 OF_SWEEPER = ("hydra/sweeper", "hydra.sweeper")

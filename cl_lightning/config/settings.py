@@ -35,9 +35,8 @@ class Hyperparameters:
     momentum: Rate = 0.0
 
 
-OPTIMIZER_KEYS = tuple(
-    field.name for field in fields(Hyperparameters)
-)  # which the trainer and a grid may name
+# Keys that the trainer and a grid may name.
+OPTIMIZER_KEYS = tuple(field.name for field in fields(Hyperparameters))
 OF_A_GRID = (*OPTIMIZER_KEYS, "restore")  # which the trainer has, and a grid may have
 
 OF_A_PHASE = (
@@ -104,9 +103,8 @@ class Training:
     precision: Literal[32, "32", "bf16-mixed"]  # 16-mixed would have one loss scaler for all candidates
     accelerator: Literal["cpu", "gpu", "cuda", "mps", "auto"]
     devices: Count | Literal["auto"]
-    threads: Annotated[
-        int, Field(ge=1, le=1024)
-    ]  # beyond, the operating system may refuse them and end the process
+    # Beyond, the operating system may refuse them and end the process.
+    threads: Annotated[int, Field(ge=1, le=1024)]
     checkpoint_minutes: NotNegative
     log_every: Size
     lightning: Mapping[str, Any]
@@ -151,8 +149,7 @@ class Training:
         for key in sorted(set(self.lightning) - set(LIGHTNINGS)):
             raise Refusal(
                 f"trainer.lightning.{key} is not passed on: the engine trains several candidates in one "
-                "Lightning step and has keys of its "
-                "own under trainer for precision, clipping, stopping and devices. Lightning gets "
-                f"{', '.join(LIGHTNINGS)}."
+                "Lightning step and has keys of its own under trainer for precision, clipping, stopping and "
+                f"devices. Lightning gets {', '.join(LIGHTNINGS)}."
             )
         check_arguments(LightningKeys, self.lightning, "trainer.lightning")

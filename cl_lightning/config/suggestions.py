@@ -16,15 +16,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     (' Did you mean finetune?', ' Choose one of finetune, joint.')
     """
     known = list(known)
-    near = close(name, known)
+    near = names_like(name, known)
     choices = f" Choose one of {', '.join(known)}." if 0 < len(known) <= SHOWN else ""
     return f" Did you mean {' or '.join(near)}?" if near else choices
 
 
-def close(name: str, known: Iterable[str]) -> list[str]:
+def names_like(name: str, known: Iterable[str]) -> list[str]:
     """All names that begin with this one; where none does, the three that are most like it.
 
-    >>> close("gem", ["ewc", "gem_passes", "gem_memory"]), close("ewcc", ["ewc", "gem"])
+    >>> names_like("gem", ["ewc", "gem_passes", "gem_memory"]), names_like("ewcc", ["ewc", "gem"])
     (['gem_passes', 'gem_memory'], ['ewc'])
     """
     known = list(known)

@@ -16,24 +16,27 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.fx.experimental._config as fx_config
 
 from cl_lightning.config.settings import Training
 from cl_lightning.contract.learning import Learned, learn
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.data.task import Blocks, Lazy, Split, Task
+from cl_lightning.data.task import Blocks, Lazy, Split, Task, tensors_in
 from cl_lightning.engine import phases
 from cl_lightning.engine.hooks import hooks_of
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.phases import Phases
-from cl_lightning.engine.proposals import splits_of, state_of
+from cl_lightning.engine.proposals import settings_of, splits_of, state_of, val_of
 from cl_lightning.engine.scoring import set_mode
 from cl_lightning.engine.training import train_batch, train_block
 from cl_lightning.learners.base import Candidate, Learner, Phase
 from cl_lightning.learners.base import Phases as OfALearner
 from cl_lightning.learners.finetune import Finetune
+from cl_lightning.learners.parts.stored import mapped
 from cl_lightning.metrics.costs import held_bytes
-from cl_lightning.protocol import running
+from cl_lightning.protocol import LearnerError, running
 from cl_lightning.randomness import rng, seeded
+from cl_lightning.store.records import Place
 
 GRID = ({"lr": 0.03}, {"lr": 0.003}, {"lr": 0.0003})
 MOST = 100  # kills
@@ -91,6 +94,10 @@ def equal(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
 # ---- checks ------------------------------------------------------------------------------------------------
 
 
+def learns(case: Case) -> None:
+    assert case.base.after
+
+
 def same_bits(case: Case) -> None:
     """With other test data, and other states of the global generators."""
     original = Stream.test
@@ -109,19 +116,25 @@ def same_bits(case: Case) -> None:
         raise
 
 
-def without_strength(case: Case) -> None:
+def without_strength(case: Case) -> str | None:
     keys = case.make().without_strength
-    if keys:
-        what = f"With {', '.join(f'{key}={value}' for key, value in keys.items())} (without_strength)"
-        if not equal(case.learned(case.make(**keys)).after, case.finetune.after):
-            raise Broken(f"{what} it is not finetune, to the bit.\nKeys of draws must not name the learner.")
+    if not keys:
+        return "its class names no keys that make it finetune, as without_strength"
+    what = f"With {', '.join(f'{key}={value}' for key, value in keys.items())} (without_strength)"
+    if not equal(case.learned(case.make(**keys)).after, case.finetune.after):
+        raise Broken(f"{what} it is not finetune, to the bit.\nKeys of draws must not name the learner.")
+    return None
 
 
 def first_task(case: Case) -> None:
     says, is_so = case.make().first_as_finetune, equal(case.base.after[:1], case.finetune.after[:1])
     if says != is_so:
         words = "as finetune learns it" if is_so else "otherwise than finetune learns it"
-        raise Broken(f"first_as_finetune is {says}, but the first task is learned {words}, to the bit.")
+        raise Broken(
+            f"first_as_finetune is {says}, but the first task is learned {words}, to the bit.\nIf that is "
+            f"meant, write first_as_finetune = {is_so} in the class. A phase before the task's own gives "
+            "that one other draws, too."
+        )
 
 
 def nothing_hidden(case: Case) -> None:
@@ -148,10 +161,10 @@ def checkpoint(case: Case) -> None:
         raise Broken("A new learner that has loaded its checkpoint predicts otherwise.")
 
 
-def company(case: Case) -> None:
+def company(case: Case) -> str | None:
     """Candidates alone and side by side; whoever uses a loser's network meets an error in training."""
     if not case.is_compared:
-        return
+        return "the tasks have no validation data, and so no candidates"
 
     def learned(at_once: int | None) -> Learned:
         learner = case.make()
@@ -164,12 +177,21 @@ def company(case: Case) -> None:
     for one, other in zip(together.phases, alone.phases):
         if one.candidates != other.candidates:
             raise Broken(f"{words}, candidates of phase {one.name!r} come to other scores.")
+    return None
 
 
 POINTS: dict[str, tuple[Any, str, bool, int]] = {  # after a call or before; every so many calls, 0: at each
     "inside a phase": (phases, "train_block", False, 3),
     "after a phase": (Phases, "recall_or_train", True, 0),
     "before a boundary": (Phases, "learn", True, 0),
+}
+REMEDIES = {
+    "inside a phase": "What training records is a buffer of c.network. Draw from batch.rng(purpose), or with "
+    "torch.",
+    "after a phase": "Between yields learn may depend only on the learner at the task's start, the open "
+    "task, outcomes and rng(key): not on attributes that hooks of the phase have set.",
+    "before a boundary": "on_task_start and on_task_end run again, and may depend on what learn may: not on "
+    "what a class or a module keeps.",
 }
 
 
@@ -203,15 +225,13 @@ def kills(case: Case, points: Mapping[str, tuple[Any, str, bool, int]] = POINTS)
                     continue
             else:
                 raise Broken(f"Killed again and again {words}, it comes to no end.")
-            same(case.base, ended, f"Killed {words} and started again",
-                 "Between yields learn may depend only on the learner at the task's start, the open task, "
-                 "outcomes and rng(key).")  # fmt: skip
+            same(case.base, ended, f"Killed {words} and started again", REMEDIES[words])
 
 
-def auxiliary(case: Case) -> None:
+def auxiliary(case: Case) -> str | None:
     """With moments that are carried from task to task."""
-    if case.settings.single_pass:  # which has one phase a task
-        return
+    if case.settings.single_pass:
+        return "a single pass has one phase a task"
     cls, plain = type(case.make()), case.learned(optimizer_state="carry")
     original, phases_of = cls.learn, Counter(p.place.index for p in plain.phases if p.place.part == "task")
 
@@ -231,6 +251,7 @@ def auxiliary(case: Case) -> None:
         other = case.learned(optimizer_state="carry")
     same(plain, other, "With an auxiliary phase behind each task's",
          "Its hooks run there, too: batch.phase has the phase's name.")  # fmt: skip
+    return None
 
 
 def stands_for_numbers(tensor: torch.Tensor) -> torch.Tensor:
@@ -241,42 +262,96 @@ def stands_for_numbers(tensor: torch.Tensor) -> torch.Tensor:
     return (torch.eye(len(tensor)) if square else -torch.ones(tensor.shape)).to(tensor.dtype)
 
 
+class Tried(Exception):
+    """A phase was tried on another device."""
+
+
 def other_device(case: Case) -> None:
-    """A task is learned on the CPU, then mini-batches of the next are taken with all tensors on a device
-    where nothing is computed: a tensor left on the CPU, or a value looked at in the middle of a step other
-    than by ``.cpu()``, raises."""
-    s, meta = case.stream, torch.device("meta")
-    learner = learn(case.make(), s, replace(case.settings, max_epochs=1), tasks=1).learner
-    task = s.task(1, past=(s.task(0),) if learner.needs.past_data else ())
-    learner.on_task_start(task)
-    phase = next(learner.learn(task))
-    settings = replace(case.settings, stack=False)
-    blocks = Blocks(splits_of(phase, task), (0, "task1", 0), settings.batch_size, 1, settings.block, 1)
-    run = PhaseRun(phase, phase.candidates, task, settings, blocks, hooks_of(learner), train_block)
+    """All but one task are learned on the CPU; then mini-batches of the last one, of each of its phases, are
+    taken with all tensors on a device where nothing is computed: a tensor left on the CPU, or a value looked
+    at in the middle of a step other than by ``.cpu()``, raises."""
+    last, original = min(1, len(case.stream) - 1), Phases.recall_or_train
+    settings = replace(case.settings, max_epochs=1)
+    of_last = [p.name for p in case.base.phases if (p.place.part, p.place.index) == ("task", last)]
+    for kind in dict.fromkeys(map(kind_of, of_last)):
+        learner = case.make()
+        made = dict(vars(learner))
+
+        def tries(self: Phases, learner: Learner, phase: Phase, task: Task, place: Place) -> Any:
+            if (place.part, place.index, kind_of(phase.name)) != ("task", last, kind):  # noqa: B023
+                return original(self, learner, phase, task, place)
+            try:
+                try_on_meta(learner, phase, task, settings, made)  # noqa: B023
+            except LearnerError as error:
+                raise Broken(
+                    f"{error}\nMake tensors where others are: x.new_zeros(3), or device=x.device; in "
+                    "__init__ by register_buffer.\nValues that a step decides by are read by tensor.cpu()."
+                ) from error
+            raise Tried
+
+        with patch.object(Phases, "recall_or_train", tries), suppress(Tried):
+            learn(learner, case.stream, settings, tasks=last + 1)
+
+
+def kind_of(name: str) -> str:
+    """Of phases that are numbered one is enough."""
+    return name.rstrip("0123456789")
+
+
+def try_on_meta(
+    learner: Learner, phase: Phase, task: Task, settings: Training, made: Mapping[str, Any]
+) -> None:
+    meta, own = torch.device("meta"), replace(settings_of(phase, settings), stack=False)
+    splits = splits_of(phase, task)
+    blocks = Blocks(
+        splits,
+        (0, "task", 0),
+        own.batch_size,
+        1,
+        own.block,
+        task.index,
+        max_steps=own.max_steps,
+        phase=phase.name,
+    )
+    run = PhaseRun(phase, phase.candidates, task, own, blocks, hooks_of(learner), train_block)
+    for name, value in vars(learner).items():  # what on_task_start made would lie where the task does
+        if name not in learner.of_base and value is not made.get(name):
+            setattr(learner, name, on_device(meta, value))
     no_autocast = patch.object(torch, "autocast", lambda *_, **__: nullcontext())  # it does not know meta
-    with patch.object(torch.Tensor, "cpu", stands_for_numbers), no_autocast:
+    # Private: no public way lets x[mask] run, which makes a GPU wait, and is no mistake.
+    masks = patch.object(fx_config, "meta_nonzero_assume_all_nonzero", True)
+    with patch.object(torch.Tensor, "cpu", stands_for_numbers), no_autocast, masks, torch.enable_grad():
         learner.phase_run = run
         learner.to(meta)
-        optimizer = learner.configure_optimizers()
-        set_mode(learner, run, training=True)
-        for block in blocks:
-            for batch in block.to(meta).batches:
-                train_batch(learner, run, batch, optimizer)
+        if run.trainable:
+            optimizer = learner.configure_optimizers()
+            set_mode(learner, run, training=True)
+            for block in blocks:
+                for batch in block.to(meta).batches:
+                    train_batch(learner, run, batch, optimizer)
         set_mode(learner, run, training=False)
-        told = 0 if learner.needs.task_id_at_test else None
+        val = val_of(phase, task) if phase.score is None else None
         with torch.no_grad(), running(learner, "logits"):
-            for batch in task.train.batches(10):
-                batch = batch.to(meta)
-                batch.lazy, batch.learning = (
-                    Lazy(partial(learner.shared, replace(batch), phase.candidates)),
-                    1,
-                )
+            for batch in () if val is None else val.batches(10, task.index):
+                batch = replace(batch.to(meta), phase=phase.name)
+                batch.lazy = Lazy(partial(learner.shared, replace(batch), phase.candidates))
                 learner.logits(phase.candidates[0], batch)
-        with torch.no_grad(), running(learner, "forward"):
-            learner(torch.zeros(5, *s.shape, device=meta), told)
+        told = 0 if learner.needs.task_id_at_test else None
+        if learner.predicts(0):
+            with torch.no_grad(), running(learner, "forward"):
+                learner(torch.zeros(5, *task.train.x.shape[1:], device=meta), told)
 
 
-CHECKS: dict[str, Callable[[Case], None]] = {
+def on_device(device: torch.device, value: Any) -> Any:
+    if isinstance(value, Split):
+        x, y, task = (part.to(device) for part in value.parts)
+        return Split(x, y, task)
+    return mapped(lambda tensor: tensor.to(device), value) if tensors_in(value) else value
+
+
+# What each asks. It raises where that is not so, and gives a reason where there was nothing to try.
+CHECKS: dict[str, Callable[[Case], str | None]] = {
+    "it learns a small stream": learns,
     "the same seed gives the same bits, whatever the test data": same_bits,
     "without strength it is finetune": without_strength,
     "the first task is learned as it says": first_task,

@@ -55,17 +55,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def tested(words: Sequence[str]) -> int:
     """The exit code: 2 where a promise is not kept."""
-    from cl_lightning.contract.checks import CHECKS
+    from cl_lightning.contract.checks import CHECKS, learns
 
-    broken, (arguments, case) = 0, case_of(words)
+    said, (arguments, case) = dict[str, str](), case_of(words)  # what was found, and under which name
     with TemporaryDirectory() as folder:
-        checks: dict[str, Callable[[], None]] = {name: partial(check, case) for name, check in CHECKS.items()}
-        checks[RANKS] = partial(two_ranks, arguments, case.is_compared, Path(folder))
-        for name, check in checks.items():
-            found = said_by(check)
-            broken += found is not None
-            print(f"ok    {name}" if found is None else f"FAIL  {name}: {found}", flush=True)
-    return 2 if broken else 0
+        two = partial(two_ranks, arguments, case.is_compared, Path(folder))
+        for name, check in [*CHECKS.items(), (RANKS, lambda _: two())]:
+            verdict, found = said_by(partial(check, case))
+            words_of_it = f"{name}: {found}" if found else name
+            if verdict == "FAIL" and found in said:
+                words_of_it = f"{name}: as under {said[found]!r}"
+            print(f"{verdict:<5} {words_of_it}", flush=True)
+            if verdict == "FAIL":
+                said.setdefault(found, name)
+                if check is learns:
+                    print("      All other checks learn it, too: they wait for this one.")
+                    break
+    return 2 if said else 0
 
 
 def case_of(words: Sequence[str]) -> tuple[list[str], Case]:
@@ -97,15 +103,17 @@ def case_of(words: Sequence[str]) -> tuple[list[str], Case]:
     return arguments, Case(make, stream, Training(**trainer))  # type: ignore[arg-type]
 
 
-def said_by(check: Callable[[], None]) -> str | None:
-    """Why a promise is not kept; None where it is."""
+def said_by(check: Callable[[], str | None]) -> tuple[str, str]:
+    """The verdict on a promise, and why: ``FAIL`` where it is not kept, ``-`` where there was nothing to
+    try."""
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            check()
+            nothing_to_try = check()
     except Exception as error:
-        return sentence(error) if isinstance(error, Refusal) else str(error) or type(error).__name__
-    return None
+        said = sentence(error) if isinstance(error, Refusal) else str(error) or type(error).__name__
+        return "FAIL", said
+    return ("-", nothing_to_try) if nothing_to_try else ("ok", "")
 
 
 def two_ranks(arguments: Sequence[str], compared: bool, folder: Path) -> None:
@@ -124,7 +132,7 @@ def two_ranks(arguments: Sequence[str], compared: bool, folder: Path) -> None:
         program = [sys.executable, "-m", "cl_lightning", *arguments, *own, f"outputs={outputs}"]
         ended = subprocess.run(program, capture_output=True, text=True)
         if ended.returncode:
-            raise Broken(f"With trainer.devices={count}: {ended.stderr.strip()}")
+            raise Broken(f"With trainer.devices={count}: " * (count > 1) + ended.stderr.strip())
         path = next(outputs.rglob("results.json"))
         results = json.loads(path.read_text())
         last = sorted((path.parent / "tasks").glob("*.pt"))[-1]

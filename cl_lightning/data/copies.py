@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cl_lightning.config.trees import leaves
 from cl_lightning.data.task import Task
 
 
@@ -19,34 +20,11 @@ def copies_in(state: Mapping[str, Any], task: Task) -> dict[str, int]:
     turned or encoded, and copies that lie elsewhere, are not: this helps the honest to count.
     """
     images = torch.cat([split.x.cpu() for split in (task.train, task.val) if split is not None]).flatten(1)
-    images = images[
-        images.amax(1) != images.amin(1)
-    ]  # an image of one colour is no evidence: so is empty memory
-    found = {
-        name: count for name, tensor in tensors_in(state) if (count := rows_in(tensor.detach().cpu(), images))
-    }
-    return found if len(images) else {}
-
-
-def tensors_in(value: Any, name: str = "") -> list[tuple[str, Tensor]]:
-    """
-    >>> [name for name, _ in tensors_in({"memory": {"x": torch.zeros(1), "more": [torch.ones(1)]}})]
-    ['memory.x', 'memory.more.0']
-    """
-    if isinstance(value, Tensor):
-        return [(name, value)]
-    parts = (
-        value.items()
-        if isinstance(value, Mapping)
-        else enumerate(value)
-        if isinstance(value, list | tuple)
-        else ()
-    )
-    return [
-        found
-        for key, part in parts
-        for found in tensors_in(part, f"{name}.{key}".removeprefix(".").replace("_extra_state.", ""))
-    ]
+    # An image of one colour is no evidence: so is empty memory.
+    images = images[images.amax(1) != images.amin(1)]
+    tensors = {path: leaf.detach().cpu() for path, leaf in leaves(state) if isinstance(leaf, Tensor)}
+    found = {path.replace("_extra_state.", ""): rows_in(tensor, images) for path, tensor in tensors.items()}
+    return {name: count for name, count in found.items() if count}
 
 
 def rows_in(tensor: Tensor, images: Tensor) -> int:

@@ -51,11 +51,8 @@ class Lease:
         kept = self._kept()
         if not kept:
             return
-        names = {
-            name
-            for name, value in reachable(learner)
-            if isinstance(value, Tensor | np.ndarray) and any(address_of(value) in place for place in kept)
-        }
+        found = [(name, each) for name, each in reachable(learner) if isinstance(each, Tensor | np.ndarray)]
+        names = {name for name, each in found if any(address_of(each) in place for place in kept)}
         where = f"{', '.join(sorted(names))} of {type(learner).__name__}" if names else UNSEEN
         raise ProtocolError(
             f"the data of a task were closed, but {where} still holds a tensor that shares memory with them.",
@@ -100,11 +97,9 @@ def parts_of(holder: Any, name: str) -> list[tuple[str, Any]]:
     if isinstance(holder, Module):
         # Private: here a module keeps what looks like attributes from outside.
         own = {**vars(holder), **holder._parameters, **holder._buffers, **holder._modules}
-        return [
-            (f"{name}.{key}", value)
-            for key, value in own.items()
-            if key not in ("_parameters", "_buffers", "_modules")
-        ]
+        for key in ("_parameters", "_buffers", "_modules"):
+            del own[key]
+        return [(f"{name}.{key}", value) for key, value in own.items()]
     if isinstance(holder, type | ModuleType):
         return []
     if isinstance(holder, FunctionType):

@@ -19,8 +19,9 @@ class StreamDataModule(pl.LightningDataModule):
     """Replays a stream to ``Trainer.fit``, task after task. Lends training and validation data; test data are
     the evaluator's."""
 
-    def __init__(self, stream: Stream, device: torch.device | None = None) -> None:
+    def __init__(self, stream: Stream, device: torch.device | None = None, boundaries: bool = True) -> None:
         super().__init__()
+        self.boundaries = boundaries  # whether learners are told where tasks begin and end
         self.device = device  # where the open task's examples lie, beside the learner
         self.stream = stream
         self.task: Task | None = None
@@ -50,10 +51,10 @@ class StreamDataModule(pl.LightningDataModule):
             raise
         finally:
             self.task = self.blocks = None
-            for split in (
-                split for each in (*earlier, task) for split in (each.train, each.val) if split is not None
-            ):
-                split.close()
+            for each in (*earlier, task):
+                each.train.close()
+                if each.val is not None:
+                    each.val.close()
         if not failed:
             lease.end(to)
 
@@ -75,7 +76,9 @@ class StreamDataModule(pl.LightningDataModule):
     def on_after_batch_transfer(self, batch: Block, dataloader_idx: int) -> Block:
         """Called by Lightning when mini-batches are on their device: there they are augmented, by draws that
         their keys decide."""
-        return Block([self.augmented(each) for each in batch.batches]) if self.stream.show.augments else batch
+        if self.stream.show.augments:
+            batch = Block([self.augmented(each) for each in batch.batches])
+        return batch if self.boundaries else Block([each.without_ids() for each in batch.batches])
 
     def augmented(self, batch: Batch) -> Batch:
         black = moved(self._black, batch.x.device)[batch.task]

@@ -185,7 +185,8 @@ class Lazy:
 
 @dataclass
 class Batch:
-    """A mini-batch. ``task`` is one id an example: rows replayed from memory keep theirs."""
+    """A mini-batch. ``task`` is one id an example: rows replayed from memory keep theirs. Where boundaries
+    are hidden it is None, and ``learning`` is 0."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -206,7 +207,7 @@ class Batch:
     @property
     def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to: all candidates use them."""
-        own = self.x, self.y, self.task
+        own = (self.x, self.y) if self.task is None else (self.x, self.y, self.task)
         return own if self.lazy is None or not self.lazy.made else (*own, *tensors_in(self.lazy.made))
 
     @property
@@ -217,13 +218,16 @@ class Batch:
     def rng(self, purpose: str) -> torch.Generator:
         return rng(*self.key, purpose)
 
-    def cat(self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor) -> Batch:
-        return replace(
-            self, x=torch.cat([self.x, x]), y=torch.cat([self.y, y]), task=torch.cat([self.task, task])
-        )
+    def cat(self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor | None = None) -> Batch:
+        tasks = self.task if self.task is None or task is None else torch.cat([self.task, task])
+        return replace(self, x=torch.cat([self.x, x]), y=torch.cat([self.y, y]), task=tasks)
 
     def to(self, device: torch.device) -> Batch:
         return replace(self, x=self.x.to(device), y=self.y.to(device), task=self.task.to(device))
+
+    def without_ids(self) -> Batch:
+        """What a learner sees of it that is not told where tasks begin and end."""
+        return replace(self, task=None, learning=0)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -259,6 +263,7 @@ class Blocks:
     in_order: bool = False  # whether the first epoch keeps the order of the examples
     max_steps: int | None = None  # mini-batches
     phase: str = ""  # its name
+    hidden: bool = False  # whether learners get mini-batches without ids
     _orders: dict[int, tuple[int, torch.Tensor]] = field(default_factory=dict, repr=False)  # by split
 
     @property

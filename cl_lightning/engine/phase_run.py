@@ -59,11 +59,12 @@ class PhaseRun:
     before: dict[str, Any] = field(default_factory=dict)  # what may not change; empty until it begins
     active: list[int] = field(default_factory=list)  # candidates that have not left
     standings: list[CandidateState] = field(default_factory=list)
-    # Measures a candidate as it is now; None: where the winner alone of several is probed, weights are kept.
+    # Measures a candidate as it is now; or, where the winner alone of several is probed, writes down its
+    # weights, for nobody knows yet who that is.
     probe: Callable[[Candidate, int], Row] | None = None
+    keep: Callable[[int, dict[str, Tensor]], object] | None = None
     probes: list[dict[int, Row]] = field(default_factory=list)  # what was measured, by candidate and step
     probing: tuple[float, float] = (0.0, 0.0)  # seconds that this took, and the processor's
-    snapshots: list[dict[int, dict[str, Tensor]]] = field(default_factory=list)  # weights by step, for probes
     costs: Costs = field(default_factory=Costs)
     optimizer: Optimizer | None = None
     shapes: list[Shapes] = field(default_factory=list)  # of candidates that may be stacked; empty: none may
@@ -76,7 +77,7 @@ class PhaseRun:
     def __post_init__(self) -> None:
         self.active = list(range(len(self.candidates)))
         self.standings = [CandidateState() for _ in self.candidates]
-        self.snapshots, self.probes = [{} for _ in self.candidates], [{} for _ in self.candidates]
+        self.probes = [{} for _ in self.candidates]
         self.meter = Meter(len(self.candidates))
         self.parameters = [p for c in self.candidates for p in c.network.parameters()]
 
@@ -188,7 +189,6 @@ class PhaseRun:
             "scored_at": self.scored_at,
             "active": list(self.active),
             "standings": [{**vars(standing)} for standing in self.standings],
-            "snapshots": self.snapshots,
             "probes": self.probes,
             "costs": self.costs.to_dict(),
             "meter": self.meter.rows,
@@ -198,7 +198,7 @@ class PhaseRun:
     def restore(self, state: dict) -> None:
         self.step, self.scored_at, self.active = state["step"], state["scored_at"], list(state["active"])
         self.standings = [CandidateState(**standing) for standing in state["standings"]]
-        self.snapshots, self.probes = state["snapshots"], state["probes"]
+        self.probes = state["probes"]
         self.costs = Costs(**state["costs"])
         self.meter.rows = state["meter"]
         self.own = [OwnPoint(**point) for point in state["own"]]

@@ -45,7 +45,7 @@ from cl_lightning.protocol import ProtocolError, apart, copied, running, trainin
 from cl_lightning.randomness import Key, forked, seeded
 from cl_lightning.selection.grid import of_task
 from cl_lightning.selection.rules import best_of
-from cl_lightning.store.files import Store, adapter
+from cl_lightning.store.files import Store, adapter, load_plain
 from cl_lightning.store.records import (
     CandidateRecord,
     GroupRecord,
@@ -107,11 +107,13 @@ class Phases:
         place = Place("reference" if reference else "task", task.index)
         once, before = Once(self.store, self.work.costs, learner, place), self.moments
         learner.grid = of_task(learner.stages, task.index)
-        with self.between_phases(learner, "on_task_start", (task.index, "on_task_start"), once, task):
-            learner.on_task_start(task)
+        if self.data.boundaries:
+            with self.between_phases(learner, "on_task_start", (task.index, "on_task_start"), once, task):
+                learner.on_task_start(task)
         self.run_phases(learner, "learn", task, task, place, once)
-        with self.between_phases(learner, "on_task_end", (task.index, "on_task_end"), once, task):
-            learner.on_task_end(task)
+        if self.data.boundaries:
+            with self.between_phases(learner, "on_task_end", (task.index, "on_task_end"), once, task):
+                learner.on_task_end(task)
         new = {weights: each for weights, each in self.moments.items() if before.get(weights) is not each}
         self.moments = held_by(learner, new) or held_by(learner, before)
 
@@ -300,7 +302,7 @@ class Phases:
                 for i, c in enumerate(candidates)
                 if i == best or phase.keep == "all"
             },
-            "snapshots": run.snapshots[best] if self.settings.probe == "winner" else {},
+            "snapshots": kept_looks(self.store, place, numbers[best]) if run.keep else {},
             **kept_of(self.callbacks),
         }
         counts = run.meter.counts()
@@ -324,13 +326,18 @@ class Phases:
         epochs = s.max_epochs if phase.epochs is None else phase.epochs
         splits = splits_of(phase, task)
         blocks = Blocks(
-            splits, key, s.batch_size, epochs, s.block, task.index, max_steps=s.max_steps, phase=phase.name
-        )
+            splits, key, s.batch_size, epochs, s.block, task.index, max_steps=s.max_steps, phase=phase.name,
+            hidden=not self.data.boundaries,
+        )  # fmt: skip
         blocks.in_order = s.single_pass and splits == (task.train,)
         carried = {} if phase.auxiliary else self.moments
         run = PhaseRun(phase, candidates, task, s, blocks, hooks_of(learner), train_block, self.step, carried)
         if self.probes(place) and (s.probe == "all" or len(phase.candidates) == 1):
             run.probe = partial(self.look, learner, task)
+        elif place.part == "task":
+            run.keep = lambda i, weights: self.store.own.save_tensors(
+                f"{place.key}/looks/{numbers[i]}-{run.step}", weights
+            )
         learner.phase_run = self.own.run = run
         learner.to(device_of(s, self.ranks))  # new networks come on the CPU
         if s.stack and s.precision == "32":
@@ -392,6 +399,14 @@ def take_network(loser: Candidate) -> None:
     """Its weights are not kept: after a kill, or on another rank, it would have others."""
     vars(loser).pop("network").to("meta")  # whoever else holds it computes nothing with it
     vars(loser).pop("parameters", None)
+
+
+def kept_looks(store: Store, place: Place, number: int) -> dict[int, dict]:
+    """The weights of a candidate by the steps of its probes."""
+    files = (store.folder / place.key / "looks").glob(f"{number}-*.pt")
+    return {
+        step: load_plain(file) for step, file in sorted((int(f.stem.partition("-")[2]), f) for f in files)
+    }
 
 
 def group_key(place: Place, numbers: Sequence[int]) -> str:

@@ -36,13 +36,12 @@ def score_if_due(learner: Learner, run: PhaseRun) -> None:
 
 
 def probe_now(run: PhaseRun) -> None:
-    """Measure all candidates as they are; or keep their weights, where only the winner's are to be measured
-    and nobody knows yet who that is."""
+    """Measure all candidates as they are, or write down their weights."""
     began, began_cpu = perf_counter(), process_time()
     for i, c in ((i, run.candidates[i]) for i in run.active):
-        if run.probe is None:
-            run.snapshots[i][run.step] = copy_of_weights(c.network, cpu=True)
-        else:
+        if run.keep is not None:
+            run.keep(i, copy_of_weights(c.network))
+        elif run.probe is not None:
             run.probes[i][run.step] = run.probe(c, run.step)
     seconds, cpu = run.probing
     run.probing = seconds + perf_counter() - began, cpu + process_time() - began_cpu
@@ -93,6 +92,7 @@ def accuracies(learner: Learner, run: PhaseRun) -> list[float]:
             for batch in val.batches(run.settings.eval_batch_size, run.task.index):
                 batch = batch.to(learner.device)
                 batch.key, batch.phase = (*run.key, run.step, *batch.key), run.phase.name
+                batch = batch.without_ids() if run.blocks.hidden else batch
                 if "shared" in run.hooks:
                     batch = replace(batch, lazy=Shared(learner, run, batch, active))
                 for i in active:
@@ -205,6 +205,5 @@ def kept_moments(run: PhaseRun, i: int) -> dict[str, dict] | None:
     return moments_of(run.optimizer, run.candidates[i].network) if carries else None  # type: ignore[arg-type]
 
 
-def copy_of_weights(network: nn.Module, cpu: bool = False) -> dict[str, torch.Tensor]:
-    weights = network.state_dict().items()
-    return {name: value.detach().cpu().clone() if cpu else value.clone() for name, value in weights}
+def copy_of_weights(network: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in network.state_dict().items()}

@@ -46,6 +46,7 @@ class Setting:
     declares_past: bool = False
     passes: int | None = None  # of a single pass: how often each example may be seen
     callbacks: Sequence[str] = ()  # the user's own
+    judged_by_test: bool = False  # whether rules of two tasks choose by probes of all candidates
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,7 @@ class Finding:
     evidence: str
 
 
-def card_of(
-    start: StartRecord,
-    tasks: Sequence[TaskRecord],
-    rows: Sequence[RowRecord],
-) -> list[Finding]:
+def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowRecord]) -> list[Finding]:
     """The card of a run, made of its records; empty before the first task is learned."""
     stream, needs = start.stream, start.needs
     setting = Setting(
@@ -73,6 +70,8 @@ def card_of(
         declares_past=needs["past_data"],
         passes=start.passes,
         callbacks=start.callbacks,
+        judged_by_test=len(stream.tasks) == 2
+        and any(probe.candidate is not None for task in tasks for probe in task.probes),
     )
     return (
         card(setting, [facts_of(task, stream.tasks[task.task]["n_train"]) for task in tasks]) if tasks else []
@@ -105,7 +104,7 @@ def card(setting: Setting, facts: Sequence[TaskFacts]) -> list[Finding]:
         no_stored_examples("no retraining on old tasks", setting, facts),
         more_than_two_tasks(len(facts)),
         no_stored_examples("low memory", setting, facts),
-        causality(facts),
+        causality(facts, setting.judged_by_test),
         constant_update(facts),
     ]
     if setting.passes:
@@ -198,14 +197,14 @@ def more_than_two_tasks(tasks: int) -> Finding:
     return verdict("more than two tasks", tasks > 2, f"{tasks} task{'s' * (tasks > 1)}")
 
 
-def chosen_over_streams(points: int, scored: int) -> Finding:
+def chosen_over_streams(points: int, scored: int, by: str = "validation") -> Finding:
     """Causality of a run that a search over whole streams chose: its winner's file tells, and no record."""
-    told = f"validation data of all tasks, past and future, chose this run among {scored}"
+    told = f"{by} data of all tasks, past and future, chose this run among {scored}"
     lacking = f"; {points - scored} of {points} points have no score" * (scored < points)
     return verdict("causality", False, f"{told} over whole streams (selection=stream_level){lacking}")
 
 
-def causality(facts: Sequence[TaskFacts]) -> Finding:
+def causality(facts: Sequence[TaskFacts], judged_by_test: bool = False) -> Finding:
     rule = "causality"
     ahead = [i for i, fact in enumerate(facts) if max(fact.lent) > i]
     if ahead:
@@ -213,6 +212,13 @@ def causality(facts: Sequence[TaskFacts]) -> Finding:
             rule,
             False,
             f"while learning task {ahead[0]}, data of task {max(facts[ahead[0]].lent)} could be read",
+        )
+    if judged_by_test:
+        return verdict(
+            rule,
+            False,
+            "prescient, realistic, best and last on both choose by test data, as in their papers; what was "
+            "learned on was chosen by validation data",
         )
     chose = sum(fact.compared > 1 for fact in facts)
     if not chose:
@@ -270,8 +276,5 @@ def past_lent(facts: Sequence[TaskFacts]) -> str:
 def stored_examples(facts: Sequence[TaskFacts]) -> str:
     copies = [count for fact in facts for count in fact.copies.values()]
     where = sorted({name for fact in facts for name in fact.copies})
-    return (
-        f"{sum(copies)} training examples were found in {', '.join(where[:3])}{', ...' * (len(where) > 3)}"
-        if copies
-        else ""
-    )
+    places = f"{', '.join(where[:3])}{', ...' * (len(where) > 3)}"
+    return f"{sum(copies)} training examples were found in {places}" if copies else ""

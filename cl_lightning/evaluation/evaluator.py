@@ -21,9 +21,8 @@ from cl_lightning.protocol import Grants, LearnerError, ProtocolError, copied, r
 from cl_lightning.randomness import rng, seeded
 from cl_lightning.store.records import Row
 
-KEPT_BYTES = (
-    1 << 30
-)  # test images kept in memory between evaluations, and as many mixed; others are made again
+# Test images kept in memory between evaluations, and as many mixed; others are made again.
+KEPT_BYTES = 1 << 30
 MIXED_BYTES = 1 << 28  # images of several tasks that are mixed at once
 LOOKED_AT = 256  # images that are predicted in two orders
 MASKED = -1e8  # a logit below this takes an output out of the choice
@@ -74,9 +73,8 @@ class Evaluator:
 
     def __init__(self, stream: Stream, settings: Training, device: torch.device, grants: Grants) -> None:
         self.stream, self.settings, self.device, self.grants = stream, settings, device, grants
-        self.masks = (
-            False  # whether a learner took outputs out of the choice by itself, in what was predicted so far
-        )
+        # Whether a learner took outputs out of the choice by itself, in what was predicted so far.
+        self.masks = False
         self._kept: dict[int, Split] = {}
         self._mixed: list[tuple[list[Split], list]] = []  # splits that are kept, and mixed batches of them
         self._frozen: dict[tuple[str, int, bool], Predictions] = {}  # that are declared never to change again
@@ -143,11 +141,7 @@ class Evaluator:
         return self.row(predictor, learned, seen, probing=True)
 
     def row(
-        self,
-        predictor: Learner,
-        learned: int,
-        tasks: Sequence[int] | None = None,
-        probing: bool = False,
+        self, predictor: Learner, learned: int, tasks: Sequence[int] | None = None, probing: bool = False
     ) -> Row:
         return self.accuracies(self.found(predictor, learned, tasks, probing))
 
@@ -167,16 +161,10 @@ class Evaluator:
         tested = self.copy_of(predictor)
         able = self.able(tested, tasks)
         frozen = [task for task in able if predictor.frozen_predictions and learned > task + probing]
-        whole = (
-            learned == len(self.stream) and not probing
-        )  # the last row: what is declared frozen is looked at again
-        known = (
-            {}
-            if whole
-            else {
-                task: self._frozen[key] for task in frozen if (key := (name, task, probing)) in self._frozen
-            }
-        )
+        # The last row: what is declared frozen is looked at again.
+        whole = learned == len(self.stream) and not probing
+        keys = {task: (name, task, probing) for task in frozen if not whole}
+        known = {task: self._frozen[key] for task, key in keys.items() if key in self._frozen}
         rest = [task for task in able if task not in known]
         split_of = (lambda task: self.subset(self.test(task))) if probing else self.test
         found = known | self.predictions(tested, rest, split_of, ("evaluate", learned), asked)
@@ -206,7 +194,7 @@ class Evaluator:
         return [found[task].accuracy if task in found else None for task in self.tasks]
 
     def copy_of(self, predictor: Learner) -> Learner:
-        """What is asked and tested in its place, and thrown away."""
+        """A copy of the predictor, which is asked and tested in its place, and thrown away."""
         self.grants.check(predictor)
         return copied(predictor).to(self.device).eval()
 
@@ -333,10 +321,8 @@ class Evaluator:
             return self._kept[task]
         split = self.stream.test(task)
         if sum(s.x.nbytes for s in (*self._kept.values(), split)) <= KEPT_BYTES:
-            self._kept[task] = (
-                # The first stay: tasks are tested in turn, so the latest would always be the wrong ones.
-                split
-            )
+            # The first stay: tasks are tested in turn, so the latest would always be the wrong ones.
+            self._kept[task] = split
         return split
 
 
@@ -381,7 +367,6 @@ def warn_of_nan(predictor: Learner, split: str, found: Mapping[int, Predictions]
     if parts:
         warnings.warn(
             f"{type(predictor).__name__} gave NaN logits for {split} images, which count as wrong: "
-            f"{', '.join(parts)}. "
-            "A lower learning rate or trainer.clip may help.",
+            f"{', '.join(parts)}. A lower learning rate or trainer.clip may help.",
             stacklevel=2,
         )

@@ -2,6 +2,7 @@
 
 from cl_lightning.learners.agem import AGEM
 from cl_lightning.learners.base import Candidate, Learner, Needs, Outcome, Phase, Phases, name_of
+from cl_lightning.learners.den import DEN
 from cl_lightning.learners.dgr import DGR
 from cl_lightning.learners.er import ER
 from cl_lightning.learners.ewc import EWC
@@ -24,12 +25,14 @@ from cl_lightning.learners.parts.notes import ModulePaths
 from cl_lightning.learners.pnn import PNN
 from cl_lightning.learners.rcl import RCL
 from cl_lightning.learners.si import SI
+from cl_lightning.learners.stop_by_kept import StopByKept
 from cl_lightning.learners.vcl import VCL
 from cl_lightning.learners.vcl_coreset import VCLCoreset
 from cl_lightning.learners.vgr import VGR
 
 __all__ = [
     "AGEM",
+    "DEN",
     "DGR",
     "ER",
     "EWC",
@@ -61,6 +64,7 @@ __all__ = [
     "Outcome",
     "Phase",
     "Phases",
+    "StopByKept",
     "VCLCoreset",
     "name_of",
 ]  # fmt: skip

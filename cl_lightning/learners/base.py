@@ -129,7 +129,8 @@ class Learner(UnderLightning):
     frozen_predictions = False
 
     # What ``python -m cl_lightning.contract`` asks.
-    contract: tuple[str, ...] = ()  # arguments that name a small network and stream; empty: an MLP will do
+    # Arguments that name a small network and stream, or less work; empty: an MLP on permuted images will do.
+    contract: tuple[str, ...] = ()
     without_strength: Mapping[str, Any] | None = (
         None  # keys that make it finetune to the bit; None: no such keys
     )

@@ -144,8 +144,8 @@ class ICaRLOfGEM(ICaRL):
 
     grid_keys, without_strength = ("strength",), {"total": 0}
 
-    def __init__(self, *, strength: NotNegative = 1.0, **base: Any) -> None:
-        super().__init__(**base)
+    def __init__(self, *, total: Size = 1280, strength: NotNegative = 1.0, **base: Any) -> None:
+        super().__init__(total=total, **base)
         self.strength = strength
 
     def trained_on(self, task: Task) -> Split:

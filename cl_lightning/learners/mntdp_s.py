@@ -49,16 +49,19 @@ class MNTDPS(MNTDP):
     old ones, and Gamma is a distribution over paths.
 
     Training data are halved, and their mini-batches come in turn. One of the first half trains the new
-    modules of a path that is drawn from Gamma. One of the second trains Gamma alone: each example takes a
-    path of its own, with all modules in evaluation mode; its reward r is minus its cross-entropy, and the
-    loss is -mean((r - mean r) log p) - ``entropy`` H, where log p and H are means over the decisions. Where a
-    path has more than 0.99 of the probability, or half of the mini-batches are over, the search ends: both
-    halves train the new modules of the most probable path.
+    modules of paths that its examples draw from Gamma. One of the second trains Gamma alone: each example
+    draws a path, with all modules in evaluation mode; its reward r is minus its cross-entropy, and the loss
+    is -mean((r - mean r) log p) - ``entropy`` H, where log p and H are means over the decisions. Where a path
+    has more than 0.99 of the probability, or half of the mini-batches are over, the search ends: both halves
+    train the new modules of the most probable path.
 
-    Where paper and released code disagree: the first half trains paths that are drawn (paper; the code takes
-    the most probable one), one a mini-batch, among those with new modules. ``gamma=paths`` is one decision
-    among all paths, and starts uniform (paper); ``gamma=decisions`` is one at each old module, to go on with
-    it or with a new one, and starts with half of the probability on the path that re-uses nothing (code).
+    Where paper and released code disagree: the first half trains paths that are drawn (paper), among those
+    with new modules; ``draw=never``: the most probable one (code). Whether an example or a mini-batch draws
+    is not said. By ``batch``, an entry trains once in as many mini-batches as there are paths, and batch
+    normalisation in modules that paths share is trained on one path at a time, and tested on all.
+    ``gamma=paths`` is one decision among all paths, and starts uniform (paper); ``gamma=decisions`` is one at
+    each old module, to go on with it or with a new one, and starts with half of the probability on the path
+    that re-uses nothing (code).
     """
 
     grid_keys = ("gamma_lr",)
@@ -69,10 +72,11 @@ class MNTDPS(MNTDP):
         gamma: Literal["paths", "decisions"] = "paths",
         gamma_lr: Positive = 0.01,
         entropy: NotNegative = 1.0,
+        draw: Literal["example", "batch", "never"] = "example",
         **base: Any,
     ) -> None:
         super().__init__(**base)
-        self.gamma, self.gamma_lr, self.entropy = gamma, gamma_lr, entropy
+        self.gamma, self.gamma_lr, self.entropy, self.draw = gamma, gamma_lr, entropy, draw
 
     # ---- a task --------------------------------------------------------------------------------------------
 
@@ -109,38 +113,52 @@ class MNTDPS(MNTDP):
 
     # ---- a mini-batch --------------------------------------------------------------------------------------
 
-    def trains_gamma(self, c: Candidate, batch: Batch) -> bool:
-        return batch.part == 1 and searches(c)
+    def ways(self, c: Candidate, batch: Batch) -> Tensor | None:
+        """(n,) the path that each example draws; None where one path takes the whole mini-batch."""
+        paths = paths_of(c)
+        if not paths.training or not searches(c) or (batch.part == 0 and self.draw != "example"):
+            return None
+        return drawn(paths.log_p() if batch.part == 1 else self.with_new_modules(paths), len(batch), batch)
+
+    def with_new_modules(self, paths: Paths) -> Tensor:
+        """Log-probabilities of the paths that have weights to train."""
+        return paths.log_p()[: len(paths.entries)]
 
     def path(self, c: Candidate, batch: Batch) -> int:
-        """The path that a mini-batch trains, or is scored on."""
+        """The path that takes a whole mini-batch."""
         paths = paths_of(c)
-        draws = paths.training and searches(c)
-        return int(drawn(paths.log_p()[: len(paths.entries)], 1, batch)) if draws else paths.best()
+        draws = paths.training and searches(c) and self.draw == "batch"
+        return int(drawn(self.with_new_modules(paths), 1, batch)) if draws else paths.best()
 
     def kind(self, c: Candidate, batch: Batch) -> str:
-        """All paths are equally long: the operations for Gamma do not depend on which are drawn."""
-        if self.trains_gamma(c, batch):
-            return "gamma"
-        return f"reuse={len(paths_of(c).prefixes[self.path(c, batch)])}"
+        """All paths are equally long: the operations for Gamma do not depend on which are drawn. What is
+        trained does."""
+        ways = self.ways(c, batch)
+        if ways is None:
+            return f"reuse={len(paths_of(c).prefixes[self.path(c, batch)])}"
+        return "gamma" if batch.part == 1 else f"paths={ways.bincount().tolist()}"
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> dict[Prefix, Tensor]:
-        needed = (c for c in candidates if not self.trains_gamma(c, batch))
+        needed = (c for c in candidates if self.ways(c, batch) is None)
         return self.library.features(batch.x, {paths_of(c).prefixes[self.path(c, batch)] for c in needed})
 
     def logits(self, c: Candidate, batch: Batch) -> Tensor:
-        path = self.path(c, batch)
-        h = batch.shared[paths_of(c).prefixes[path]]
-        for module in paths_of(c).own(path):
-            h = module(h)
+        ways, paths = self.ways(c, batch), paths_of(c)
+        if ways is None:
+            path = self.path(c, batch)
+            h = batch.shared[paths.prefixes[path]]
+            for module in paths.own(path):
+                h = module(h)
+        else:
+            h = self.on_paths(paths, batch.x, ways)
         return widened(h, self.head, batch.learning)
 
     def loss(self, c: Candidate, batch: Batch) -> Tensor:
-        paths = paths_of(c)
-        if not self.trains_gamma(c, batch):
-            return super().loss(c, batch) if paths.own(self.path(c, batch)) else batch.x.new_zeros(())
-        ways = drawn(paths.log_p(), len(batch), batch)
-        return loss_of_gamma(paths, ways, self.rewards(c, batch, ways), self.entropy)
+        paths, ways = paths_of(c), self.ways(c, batch)
+        if ways is not None and batch.part == 1:
+            return loss_of_gamma(paths, ways, self.rewards(c, batch, ways), self.entropy)
+        trains = ways is not None or paths.own(self.path(c, batch))
+        return super().loss(c, batch) if trains else batch.x.new_zeros(())
 
     @torch.no_grad()
     def rewards(self, c: Candidate, batch: Batch, ways: Tensor) -> Tensor:
@@ -151,18 +169,20 @@ class MNTDPS(MNTDP):
         return -F.cross_entropy(self.masked(logits, batch), batch.y, reduction="none")
 
     def on_paths(self, paths: Paths, x: Tensor, ways: Tensor) -> Tensor:
-        """What comes out of each example's path. Each module is called once, with all that pass it."""
+        """What comes out of each example's path. Each module is called once, with all that pass it. Old
+        modules see old ones' outputs alone, and so no gradient."""
         old = self.library.modules_by_number
         routes = [[*(old[number] for number in p), *paths.own(i)] for i, p in enumerate(paths.prefixes)]
         rows_of = {way: (ways == way).nonzero()[:, 0] for way in ways.unique().tolist()}
+        h = {way: x[moved(rows, x.device)] for way, rows in rows_of.items()}
         for depth in range(len(routes[0])):
-            passing: dict[nn.Module, list[Tensor]] = {}
-            for way, rows in rows_of.items():
-                passing.setdefault(routes[way][depth], []).append(rows)
-            groups = [torch.cat(rows) for rows in passing.values()]
-            made = [module(x[moved(rows, x.device)]) for module, rows in zip(passing, groups)]
-            x = torch.cat(made)[moved(torch.cat(groups).argsort(), x.device)]
-        return x
+            passing: dict[nn.Module, list[int]] = {}
+            for way in h:
+                passing.setdefault(routes[way][depth], []).append(way)
+            for module, together in passing.items():
+                made = module(torch.cat([h[way] for way in together]))
+                h.update(zip(together, made.split([len(rows_of[way]) for way in together])))
+        return torch.cat([*h.values()])[moved(torch.cat([*rows_of.values()]).argsort(), x.device)]
 
     def after_step(self, c: Candidate, batch: Batch) -> None:
         """The search ends."""

@@ -19,8 +19,6 @@ class Multimodal(Learner):
     the authors' program these networks, and no others, begin with PyTorch's weights and zero biases:
     ``backbone.init=torch_unbiased``."""
 
-    first_as_finetune = False
-
     def __init__(self, *, build: Callable[..., nn.Module], **base: Any) -> None:
         if "inputs" not in inspect.signature(build).parameters:
             raise Refusal(

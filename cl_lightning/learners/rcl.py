@@ -12,15 +12,8 @@ from torch import Tensor
 from cl_lightning.config.checking import Count, NotNegative
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Candidate, Learner, Needs, Phase, Phases, name_of
-from cl_lightning.learners.parts.growing_list import GrowingList
-from cl_lightning.learners.parts.one_task import widened
-from cl_lightning.learners.parts.widths import (
-    features,
-    first_network,
-    put_back,
-    widened_by,
-)
+from cl_lightning.learners.base import Candidate, Phase, Phases, name_of
+from cl_lightning.learners.parts.widths import Widens, first_network, put_back, widened_by
 from cl_lightning.randomness import rng, seeded
 
 
@@ -62,29 +55,23 @@ class Controller(nn.Module):
         self.optimizer.step()
 
 
-class RCL(Learner):
+class RCL(Widens):
     """Each task but the first has ``trials``: a controller draws how many units to add to each layer, fewer
     than ``actions``; this child learns the task, a phase each; the controller learns from R = validation
     accuracy - ``cost`` units. The child with the greatest R stays.
 
     Weights between old units never move, whatever the optimizer does. New units read all units below, and old
-    ones read new units below, too: hence a task is always predicted with the first units of each layer, as
-    many as there were when it was learned, and with a head of its own. Every task has a new controller.
+    ones read new units below, too. Every task has a new controller.
     """
 
-    needs = Needs(task_id_at_test=True)
-    frozen_predictions = starts_anew = True
-    first_as_finetune = False  # its layers are in the memory
+    frozen_predictions = True
+    contract = ("learner.trials=2",)  # not fifty networks a task
 
     def __init__(
         self, *, trials: Count = 50, actions: Count = 30, cost: NotNegative = 1e-4, **base: Any
     ) -> None:
         super().__init__(**base)
         self.trials, self.actions, self.cost = trials, actions, cost
-        self.dropout = first_network(self, 0, 1).dropout.p
-        self.network = None
-        self.heads = GrowingList(lambda below, outputs: nn.Linear(below, outputs).requires_grad_(False))
-        self.memory["hidden"], self.memory["widths"] = [], []  # layers; their widths after each task
 
     def learn(self, task: Task) -> Phases:
         if task.val is None and task.of > 1:
@@ -121,27 +108,9 @@ class RCL(Learner):
             Candidate(copy.deepcopy(child), point, f"added={name},{name_of(point)}") for point in self.grid
         ]
 
-    def logits(self, c: Candidate, batch: Batch) -> Tensor:
-        return widened(c.network(batch.x), self.head, batch.learning)
-
     def after_step(self, c: Candidate, batch: Batch) -> None:
         child: Any = c.network
         put_back(child, self.memory["hidden"])
-
-    def adopt(self, c: Candidate, task: Task) -> None:
-        child: Any = c.network
-        self.memory["hidden"] = [[values.detach() for values in layer] for layer in child.layers()]
-        outputs = len(task.head.owned[task.index])
-        self.heads.add(child.head.requires_grad_(False), below=child.head.in_features, outputs=outputs)
-        self.memory["widths"] = [*self.memory["widths"], child.widths]
-
-    def predicts(self, task: int) -> bool:
-        return task < len(self.heads)
-
-    def forward(self, x: Tensor, task: int | None) -> Tensor:
-        assert task is not None, "declared in needs"
-        h = features(x, self.memory["hidden"], self.memory["widths"][task])
-        return widened(self.heads[task](h), self.head, task)
 
     def published_memory(self, learned: int) -> int:
         """Besides weights, a whole number for each layer of each task: inputs, hidden layers and outputs."""

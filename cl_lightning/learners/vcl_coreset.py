@@ -26,7 +26,7 @@ class VCLCoreset(VCL):
 
     One copy is trained on all coresets, in mini-batches of ``size``; with an output layer a task, one for
     each task's test on that task's coreset alone. The divergence is divided by the last task's number of
-    examples there, too, as in the authors' program: by the coreset's it would hold the copy fast.
+    examples there, too. The authors' program divides by the coreset's, which holds the copy faster.
 
     With ``prior=standard`` it is the coreset-only baseline of Farquhar and Gal 2018, all the same but for the
     priors, of the copies too. Their paper counts this as training again on old tasks.

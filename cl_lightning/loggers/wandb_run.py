@@ -46,8 +46,7 @@ def options_of(folder: Path) -> dict[str, Any]:
         own = options_in(content.get("logger") or {})
     except (OSError, ValueError, AttributeError, YAMLError, OmegaConfBaseException) as reason:
         raise Refusal(
-            f"{path}, which says where on W&B the run goes, is damaged "
-            f"({' '.join(str(reason).split())}).\n"
+            f"{path}, which says where on W&B the run goes, is damaged ({' '.join(str(reason).split())}).\n"
             "Mend it; or remove it, and say where with --project and --entity."
         ) from reason
     for key, value in (own or {}).items():
@@ -106,13 +105,7 @@ class SentAtTheEnd(RunLogger):
 class WandbRun(RunLogger):
     """A W&B run. Curves inside tasks come while it trains where W&B is online, else at a task's boundary."""
 
-    def __init__(
-        self,
-        folder: Path,
-        account: Account,
-        tags: Sequence[str],
-        checkpoints: bool,
-    ) -> None:
+    def __init__(self, folder: Path, account: Account, tags: Sequence[str], checkpoints: bool) -> None:
         self.checkpoints = checkpoints
         self.projection = Projection(folder)
         identity = identity_of(self.projection, tags)
@@ -169,7 +162,7 @@ def log_figures(run: Any, folder: Path, learned: int) -> None:
 
 
 def log_files(run: Any, folder: Path, checkpoints: bool) -> None:
-    """The artifact ``results``, under the run's id, too."""
+    """Send the artifact ``results``; the run's id is an alias of its version."""
     import wandb
 
     artifact = wandb.Artifact("results", type="results")

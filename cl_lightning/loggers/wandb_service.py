@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cl_lightning.report.projection import AXES, Point, Sheet
-from cl_lightning.store.atomic import write_whole
+from cl_lightning.store.atomic import write_json
 from cl_lightning.store.folder import is_writable
 
 if TYPE_CHECKING:
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 SUPERSEDED = "superseded"  # the tag of a run that has a newer one with all of its points
 CHOSEN = "chosen"  # of a run that a search over whole streams chose
-MOST = {  # characters that W&B takes; of an id fewer, as the names of tables, of at most 128, begin with it
-    "id": 100,
-    "name": 120,
-    "group": 120,
-    "tag": 64,
-}
+# Characters that W&B takes; of an id fewer, as the names of tables, of at most 128, begin with it.
+MOST = {"id": 100, "name": 120, "group": 120, "tag": 64}
 
 
 @dataclass(frozen=True)
@@ -85,8 +81,7 @@ def new_attempt(folder: Path, account: Account, names: Sequence[str]) -> tuple[A
     own = (str(len(earlier) + 1), secrets.token_hex(3))
     attempt = Attempt(as_id((*names, *own)), account.project, account.entity)
     if is_writable(folder):
-        with write_whole(folder / "wandb.json") as building:
-            building.write_text(json.dumps([asdict(each) for each in (*earlier, attempt)], indent=1))
+        write_json(folder / "wandb.json", [asdict(each) for each in (*earlier, attempt)])
     return attempt, earlier
 
 

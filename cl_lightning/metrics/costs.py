@@ -98,15 +98,9 @@ def size_of(value: Any, storages: dict[int, int]) -> int:
         return sum(size_of(part, storages) for item in value.items() for part in item)
     if isinstance(value, list | tuple | set):
         return sum(size_of(part, storages) for part in value)
-    return (
-        len(value.encode())
-        if isinstance(value, str)
-        else len(value)
-        if isinstance(value, bytes)
-        else 0
-        if value is None
-        else 8
-    )
+    if isinstance(value, str | bytes):
+        return len(value.encode() if isinstance(value, str) else value)
+    return 0 if value is None else 8
 
 
 @dataclass

@@ -26,8 +26,9 @@ class Metric(NamedTuple):
     formula: str
     source: str
     # What the function takes: the accuracy matrix; or, where probes looked, learning curves, or the trainings
-    # on the second of two tasks; or measures by name, where some were asked for.
-    of: Literal["matrix", "curves", "trainings", "measures"] = "matrix"
+    # on the second of two tasks, the accuracies on both at the end, of each named predictor, or trainings and
+    # the accuracy of joint training; or measures by name, where some were asked for.
+    of: Literal["matrix", "curves", "trainings", "ends", "baseline", "measures"] = "matrix"
 
 
 def judged(rule: Callable[..., Judged | None], **options: Any) -> Callable[[Any], float | None]:
@@ -38,6 +39,13 @@ def judged(rule: Callable[..., Judged | None], **options: Any) -> Callable[[Any]
         return found and found.accuracy
 
     return accuracy
+
+
+def omega_all(given: tuple[Sequence[Any], float | None]) -> float | None:
+    """The best accuracy on both of two tasks in parts of that of joint training."""
+    trainings, baseline = given
+    best = judged(application_best)(trainings)
+    return best / baseline if best and baseline else None
 
 
 METRICS = (
@@ -121,6 +129,26 @@ METRICS = (
         of="trainings",
     ),
     Metric(
+        "omega_all", omega_all, "omega_all", "omega", "", "higher",
+        "best_on_both / the accuracy on both of a network that learned them together with the first task's "
+        "topology and rate; with reference=joint",
+        "Kemker et al. 2018",
+        of="baseline",
+    ),
+    Metric(
+        "end_on_both", lambda ends: ends[0] if ends else None, "end_on_both", "", "", "higher",
+        "accuracy on two tasks together at the end; where trainer.probe=all looked",
+        "Pfülb and Gepperth 2019",
+        of="ends",
+    ),
+    Metric(
+        "best_end_on_both", lambda ends: max(ends) if len(ends) > 1 else None,
+        "best_end_on_both", "", "", "higher",
+        "the highest end_on_both of all named predictors, as of IMM's alphas: chosen by test data",
+        "Pfülb and Gepperth 2019",
+        of="ends",
+    ),
+    Metric(
         "auc_of_seen", seen.auc_of_seen, "AUC", "AUC of seen", "", "higher",
         "area under the ROC curve of: a task is new where mutual information is more than theta = 1 .. 10 "
         "times that on the task learned last; with trainer.measures=[mutual_information]",
@@ -135,6 +163,8 @@ def metrics_of(
     curves: Sequence[Any] = (),
     trainings: Sequence[Any] = (),
     measures: Mapping[str, Any] | None = None,
+    ends: Sequence[float] = (),
+    baseline: float | None = None,
 ) -> dict[str, float | None]:
     """All metrics by name, None where an entry that one needs is missing; those of curves, trainings and
     measures where they are defined.
@@ -145,7 +175,10 @@ def metrics_of(
     rows = [[torch.nan if value is None else value for value in row] for row in matrix]
     R = torch.tensor(rows, dtype=torch.float64)
     values = {metric.name: metric.function(R).item() for metric in METRICS if metric.of == "matrix"}
-    taken = {"curves": curves, "trainings": trainings, "measures": measures or {}}
+    taken = {
+        "curves": curves, "trainings": trainings, "measures": measures or {}, "ends": ends,
+        "baseline": (trainings, baseline),
+    }  # fmt: skip
     drawn = {metric.name: metric.function(taken[metric.of]) for metric in METRICS if metric.of in taken}
     known = {name: None if value != value else value for name, value in values.items()}  # NaN is not itself
     return known | {name: value for name, value in drawn.items() if value is not None}

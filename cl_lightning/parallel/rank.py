@@ -12,7 +12,7 @@ import cl_lightning.termination as termination
 
 
 def main(folder: Path) -> int:
-    """Run the configuration in the folder, and leave there what came of it."""
+    """Run the configuration that lies in the folder, and write there what it returned or why it failed."""
     termination.claim()
     import os
 

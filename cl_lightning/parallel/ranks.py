@@ -163,7 +163,8 @@ class OtherRankEnded(Refusal):
 
 
 class SignsOfLife:
-    """What ranks tell one another in a thread: where one is dead, failed or was asked to end, all end.
+    """A thread in which ranks tell one another that they live: if one is dead, failed or was asked to end,
+    all end.
 
     A second thread watches the first: torch waits without end for a store that is there and does not answer.
     """
@@ -279,7 +280,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def have_met() -> bool:
-    """The answer to whether this process has found the other ranks."""
+    """Whether this process has found the other ranks."""
     return bool(_store)
 
 

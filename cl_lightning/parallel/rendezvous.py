@@ -23,11 +23,7 @@ def rank_from_env() -> tuple[int, int, int] | None:
     if "RANK" in env and "WORLD_SIZE" in env:
         where = int(env["RANK"]), int(env["WORLD_SIZE"]), int(env.get("LOCAL_RANK", 0))
     elif int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # set by srun, and not by sbatch
-        where = (
-            int(env["SLURM_PROCID"]),
-            int(env["SLURM_STEP_NUM_TASKS"]),
-            int(env.get("SLURM_LOCALID", 0)),
-        )
+        where = (int(env["SLURM_PROCID"]), int(env["SLURM_STEP_NUM_TASKS"]), int(env.get("SLURM_LOCALID", 0)))
     else:
         return None
     return where if where[1] > 1 else None

@@ -21,6 +21,7 @@ import cl_lightning.termination as termination
 from cl_lightning.config.compose import check_config
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.parallel.rendezvous import STARTER, rank_from_env
+from cl_lightning.store.atomic import read_json
 
 TO_SAVE = 40.0  # seconds that ranks have to save what they train, when they are asked to end
 KEPT = "What was trained is kept, and the same command goes on where it was."
@@ -128,7 +129,7 @@ def end(ranks: Sequence[subprocess.Popen]) -> None:
 def outcome(folder: Path, ranks: Sequence[subprocess.Popen], by_themselves: Sequence[int]) -> float | None:
     """What rank 0 returned; or the error of the rank that failed first. What ended ``by_themselves`` comes
     first: the others were asked to end."""
-    told = [read(folder / f"rank{rank}.json") for rank in range(len(ranks))]
+    told = [read_json(folder / f"rank{rank}.json") for rank in range(len(ranks))]
     for rank, said in enumerate(told):
         if "failed" in said and not said["follows"]:
             of_one = rank > 0 and said["met"]  # before ranks meet, what one cannot do none can
@@ -144,7 +145,3 @@ def outcome(folder: Path, ranks: Sequence[subprocess.Popen], by_themselves: Sequ
         if code:
             raise Refusal(f"Rank {rank} of {len(ranks)} ended with code {code}.\n{KEPT}")
     return told[0].get("value")
-
-
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}

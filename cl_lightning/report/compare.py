@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.metrics.table import METRICS
+from cl_lightning.report.parts.metrics import why_undefined
 from cl_lightning.report.parts.paths import module_paths
 from cl_lightning.report.printed import rows_beside
 from cl_lightning.report.reading import Runs, runs_in
 from cl_lightning.report.references import HEADS, References
 from cl_lightning.report.schema import Results
+from cl_lightning.report.two_tasks import by_rate
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used, learner_name, relevant, targets
 from cl_lightning.selection.stream_level import Chosen
 
@@ -30,6 +32,14 @@ COLUMNS = {  # results, and their heads in a table
     "cpu_seconds": "CPU s",
     "search_flops": "search Tflop",
     "search_seconds": "search CPU s",
+}
+
+TASK, FEW = "task", 10  # the accuracy on each task at the end, of so few tasks
+WITHOUT = {  # results that are no metrics, and why a run may not have them
+    "validation": "no task has validation examples",
+    "transfer": "no network learned the last task alone (reference=true)",
+    "gain": "the first and the last task have not the same classes",
+    "reused": "it has no paths of modules",
 }
 
 OWN = "own "  # begins the columns of what learners and callbacks log by tasks: the last value
@@ -82,6 +92,7 @@ class Group:
     commit: str | None = None  # of the program, of an extract
     departs: Mapping[str, Any] | None = None  # of an extract: settings here and in print, where they differ
     against: str = ""  # what some of its results are against
+    undefined: Mapping[str, str] = field(default_factory=dict)  # why it does not have some of COLUMNS
 
     @property
     def stream(self) -> list[tuple[str, str]]:
@@ -147,7 +158,19 @@ def group_of(same: Sequence[Results], runs: Runs, references: References) -> Gro
         scenario=str(scenario_in(tasks, one["needs"]) or ""),
         command=command_of(same),
         against=references.said(one),
+        undefined=undefined_in(same, [c for c in COLUMNS if c not in values]),
     )
+
+
+def undefined_in(same: Sequence[Results], columns: Sequence[str]) -> dict[str, str]:
+    """Why runs do not have some of COLUMNS, where that is known."""
+    of_metrics = {
+        column: why_undefined(column, run)
+        for run in reversed(same)
+        for column in columns
+        if run["metrics"].get(column, 0) is None
+    }
+    return of_metrics | {column: why for column, why in WITHOUT.items() if column in columns}
 
 
 def command_of(same: Sequence[Results]) -> tuple[str, ...]:
@@ -189,12 +212,21 @@ def values_of(run: Results, chosen: Chosen | None = None) -> dict[str, float | N
 
 def more_values_of(run: Results) -> dict[str, float | None]:
     """Results that papers print and that have no column of their own."""
-    matrix, costs = run["accuracy_matrix"], run["costs"]
+    matrix, costs, entropy = run["accuracy_matrix"], run["costs"], run["measures"].get("entropy")
+    reference: Any = run["reference"] or {}
+    each = enumerate(matrix[-1]) if len(matrix[-1]) <= FEW else ()
     return {
+        **{f"{TASK} {task}": accuracy for task, accuracy in each},
+        "baseline_accuracy": reference["accuracy"] if reference.get("joint") else None,
+        "entropy_of_predictions": entropy[1][1] if entropy and len(entropy) > 2 else None,  # the next task's
+        "minutes": sum(cost["seconds"].get("cpu", 0.0) for cost in costs) / 60 or None,
+        "memory_at_test": max((cost["memory_at_test"] or 0 for cost in costs), default=0) / 1e6 or None,
         "first_task": matrix[1][0],
         "last_task": matrix[-1][-1],
         "published_flops": sum(cost["published_flops"] for cost in costs) / 1e12 or None,
         "all_flops": sum(cost["flops"] for cost in costs) / 1e12,
+        "held": sum(costs[-1]["held"].values()) / 1e6,
+        **by_rate(run),
     }
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cl_lightning.report.compare import COLUMNS, Group
+from cl_lightning.report.compare import COLUMNS, Group, differing
+from cl_lightning.report.notes import row_name
 from cl_lightning.report.statistics import (
     LEVEL,
     Array,
@@ -17,24 +18,26 @@ from cl_lightning.report.statistics import (
     stratified_interval,
 )
 
-HEADS = (
-    "difference",
-    f"{1 - LEVEL:.0%} interval",
-    "p (Holm)",
-    "probability of improvement",
-    "seeds",
-    "verdict",
-)
+INTERVAL = f"{1 - LEVEL:.0%} interval"
+HEADS = ("difference", INTERVAL, "p (Holm)", "probability of improvement", "seeds", "verdict")
 
 
 def comparisons(
     groups: Sequence[Group], against: str, result: str = "average_accuracy"
 ) -> list[tuple[Group, Comparison | None]]:
-    """Each other group against the first one of a learner; None where they share no seed."""
+    """Each other group against the first one of a learner; None where they share no seed of one stream."""
     base = next(group for group in groups if group.learner == against)
     others = [group for group in groups if group is not base]
-    pairs = [(by_seed(group, result), by_seed(base, result)) for group in others]
+    pairs = [
+        (by_seed(group, result) if is_same_stream(group, base) else {}, by_seed(base, result))
+        for group in others
+    ]
     return list(zip(others, compare_all(pairs)))
+
+
+def is_same_stream(one: Group, other: Group) -> bool:
+    """Whether two groups have the same examples with the same seed."""
+    return one.stream == other.stream and one.images == other.images
 
 
 def by_seed(group: Group, result: str) -> dict[int, float]:
@@ -46,16 +49,17 @@ def comparison_table(
     groups: Sequence[Group], against: str, result: str = "average_accuracy"
 ) -> tuple[list[str], list[list[str]]]:
     """Heads and rows; what has no values by seed is not compared."""
-    rows = []
-    for group, found in comparisons(groups, against, result):
-        rows.append(
-            [
-                group.learner,
-                *(cells(found) if found else ["", "", "", "", "", "no numbers of the same seeds"]),
-            ]
-        )
-    head = f"{COLUMNS.get(result, result)} against {against}"
-    return [head, *HEADS], rows
+    varied = differing(groups)
+    found = comparisons(groups, against, result)
+    nothing = [*[""] * (len(HEADS) - 1), "no numbers of the same streams and seeds"]
+    rows = [[name_of(group, varied), *(cells(each) if each else nothing)] for group, each in found]
+    base = next(group for group in groups if group.learner == against)
+    return [f"{COLUMNS.get(result, result)} against {name_of(base, varied)}", *HEADS], rows
+
+
+def name_of(group: Group, varied: Sequence[str]) -> str:
+    """The learner with what was varied."""
+    return row_name(group, varied).removeprefix(f"{group.experiment} ")
 
 
 def cells(found: Comparison) -> list[str]:
@@ -91,6 +95,5 @@ def over_streams(
             [learner, middle, f"{low:.3f} to {high:.3f}", above, str(len(own)), str(len(experiments))]
         )
     name = next(iter(scores), "")
-    interval = f"{1 - LEVEL:.0%} interval"
     middle_head = f"{COLUMNS.get(result, result)}, interquartile mean"
-    return ["learner", middle_head, interval, f"probability above {name}", "seeds", "experiments"], rows
+    return ["learner", middle_head, INTERVAL, f"probability above {name}", "seeds", "experiments"], rows

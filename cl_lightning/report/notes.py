@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from cl_lightning.report.compare import (
+    COLUMNS,
     DAGGER,
     Group,
     differing,
@@ -24,6 +25,7 @@ def notes(groups: Sequence[Group]) -> list[str]:
         *stand_ins(groups),
         *scenarios(groups),
         *against(groups),
+        *undefined(groups),
         *unpublished(groups),
         *different_seeds(groups),
         *different_code(groups),
@@ -74,6 +76,21 @@ def scenarios(groups: Sequence[Group]) -> list[str]:
 def against(groups: Sequence[Group]) -> list[str]:
     """What results are against that one run alone does not have, and in which rows."""
     found = rows_by(groups, lambda group: group.against)
+    return [f"{words[:1].upper()}{words[1:]}{rows and ', in '}{rows}." for words, rows in found.items()]
+
+
+def undefined(groups: Sequence[Group]) -> list[str]:
+    """Why which rows do not have what others have."""
+    shown = [c for c in COLUMNS if any(group.mean_and_deviation(c) for group in groups)]
+
+    def reasons(group: Group) -> str:
+        why: dict[str, list[str]] = {}
+        for column in shown:
+            if column in group.undefined and group.mean_and_deviation(column) is None:
+                why.setdefault(group.undefined[column], []).append(COLUMNS[column])
+        return "; ".join(f"no {', '.join(heads)}: {reason}" for reason, heads in why.items())
+
+    found = rows_by(groups, reasons)
     return [f"{words[:1].upper()}{words[1:]}{rows and ', in '}{rows}." for words, rows in found.items()]
 
 

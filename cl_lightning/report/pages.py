@@ -6,8 +6,10 @@ Between ``<!-- report: WORDS -->`` and ``<!-- /report -->`` a page has what the 
     table 3, figure 2 ... a table of the page's paper, with ours beside
     runs EXPERIMENT ... [KEY=VALUE | KEY= | KEY]    runs side by side; with a value of a setting that their
                           commands name, without one, with any
+    each task EXPERIMENT ...       the same with the accuracy on each task at the end
     compared EXPERIMENT LEARNER    each learner of the experiment against this one, by seed
     not reproduced        what did not come out as printed
+    claims                what the paper claims, or how rows lie to each other, and what ours says
 """
 
 from __future__ import annotations
@@ -23,16 +25,19 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
-from cl_lightning.report.compare import Code, Group, in_order, table
+from cl_lightning.report.compare import FEW, TASK, Code, Group, differing, heads_of, in_order, table
 from cl_lightning.report.comparisons import comparison_table
 from cl_lightning.report.formats import markdown
 from cl_lightning.report.paper import departs, departures_of, heads_and_rows, is_of, missing
 from cl_lightning.report.printed import Cell, names, tables
 from cl_lightning.runs.identity import source_hash
+from cl_lightning.selection.grid import dotted
 from cl_lightning.store.atomic import write_whole
 
-ALWAYS = ("data", "stream.name", "backbone._target_", "backbone.width")  # settings that a row keeps
+ALWAYS = ("data", "stream.name", "backbone._target_", "backbone.width", "selection.grid.lr")  # of each row
+GRIDS = {"tuned.topologies", "tuned.first_rates", "tuned.strengths"}  # what stages of a grid are made of
 NOWHERE = {"learner.": "in no table"}  # what is not as in print, of runs that no table has
 REGION = re.compile(r"(<!-- report: (.*?) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
@@ -69,10 +74,23 @@ def short(group: Group, paper: str) -> Group:
     cells = [cell for t in of_paper(paper) for row in t.rows.values() for cell in row.values()]
     cells = [cell for cell in cells if cell.result and group.experiment in experiments(cell)]
     named = {word.partition("=")[0].lstrip("+") for word in group.command}
-    named |= {key for cell in cells for key in cell.overrides}
+    named |= {key for cell in cells for key in cell.overrides} | of_row(group.command)
+    named |= {"selection.stages"} if named & GRIDS else set()
+    named |= {"backbone.dropout"} if "dnn" in named else set()  # of networks that have nothing else apart
     settings = {k: v for k, v in group.settings.items() if k in ALWAYS or (k in named and "." in k)}
     cell = next((c for c in cells if missing(c) is None and is_of(group, c)), None)
     return replace(group, settings=settings, departs=dict(departs(group, cell)) if cell else NOWHERE)
+
+
+def of_row(command: Sequence[str]) -> set[str]:
+    """The keys that the row of a table sets which a command names.
+
+    >>> sorted(of_row(["+experiment=ctrl_table1", "row=er_reservoir"]))
+    ['backbone.heads', 'learner.per_class', 'learner.policy']
+    """
+    names = [value for key, _, value in (word.partition("=") for word in command) if key.lstrip("+") == "row"]
+    rows: Any = [OmegaConf.to_container(OmegaConf.load(Path(conf_dir(), "row", f"{n}.yaml"))) for n in names]
+    return {key for row in rows for key, _ in dotted({k: v for k, v in row.items() if k != "defaults"})}
 
 
 def experiments(cell: Cell) -> list[str]:
@@ -142,15 +160,19 @@ def region(words: str, paper: str, groups: Sequence[Group]) -> str:
             return "\n\n".join([markdown(heads, rows), *departures_of(known, groups)])
     if kind == "runs":
         return markdown(*side_by_side([group for group in groups if is_asked(group, rest.split())]))
+    if words.startswith("each task "):
+        return markdown(*each_task([group for group in groups if is_asked(group, rest.split())]))
     if kind == "compared":
         experiment, against = rest.split()
         return markdown(*comparison_table([g for g in groups if g.experiment == experiment], against))
-    if words == "not reproduced":
+    if words in ("not reproduced", "claims"):
         module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
+        if words == "claims":
+            return markdown(module.CLAIMS, module.claims(groups))
         return markdown(["what", "printed", "ours", "why"], module.not_reproduced(groups))
     known_tables = ", ".join(each.name for each in of_paper(paper))
     raise Refusal(
-        f"A page asks for '{words}'. Known are runs, compared, not reproduced"
+        f"A page asks for '{words}'. Known are runs, each task, compared, claims, not reproduced"
         f"{known_tables and f' and the tables {known_tables}'}."
     )
 
@@ -171,9 +193,25 @@ def is_asked(group: Group, words: Sequence[str]) -> bool:
 
 def side_by_side(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     """Runs in a table; a setting that a command does not name is the experiment's own, and empty here."""
+    return table(filled(groups), beside_print=False)
+
+
+def filled(groups: Sequence[Group]) -> list[Group]:
     keys = dict.fromkeys(key for group in groups for key in group.settings)
-    filled = [replace(group, settings={key: group.settings.get(key, "") for key in keys}) for group in groups]
-    return table(in_order(filled), beside_print=False)
+    with_all = [{key: group.settings.get(key, "") for key in keys} for group in groups]
+    return in_order([replace(group, settings=settings) for group, settings in zip(groups, with_all)])
+
+
+def each_task(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+    """Accuracies on each task at the end, means over seeds: an average of 0.2 may be 1, 0, 0, 0, 0."""
+    groups = filled(groups)
+    varied, rows = differing(groups), []
+    for group in groups:
+        means = [group.mean_and_deviation(f"{TASK} {task}") for task in range(FEW)]
+        shown = ", ".join(f"{mean[0]:.2f}" for mean in means if mean is not None)
+        own = [str(group.settings[key]) for key in varied]
+        rows.append([group.learner, *own, shown, group.label("average_accuracy"), str(len(group.seeds))])
+    return ["learner", *heads_of(varied), "each task", "ACC", "seeds"], rows
 
 
 def of_paper(paper: str) -> Sequence[Any]:

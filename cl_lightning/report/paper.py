@@ -14,10 +14,14 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.compare import Group, as_published, departures
 from cl_lightning.report.printed import Cell, Table, tables
 
 KIND = "stream.kind"  # the key of which a cell may name several values: it is the least over these
+JUDGED = {metric.name for metric in METRICS if metric.of == "trainings"}  # undefined without a valid one
+SHADE = "▒"
+OVER_WAYS = "prescient"  # a result that is the highest over all ways to learn the first task, a run each
 GROUPS = ("learner", "dnn", "selection")  # of which a cell's command names a choice
 OTHER = {"backbone": "other network"}  # words for cells whose `same` settings are not the paper's
 
@@ -38,6 +42,8 @@ class Beside:
             return None
         if is_minimum(self.cell):
             known = [min(known, key=lambda pair: pair[0][0])]
+        if self.cell.result == OVER_WAYS:
+            known = [max(known, key=lambda pair: pair[0][0])]
         mean = sum(each[0] for each, _ in known) / len(known)
         errors = [each[1] / math.sqrt(seeds) for each, seeds in known if each[1] is not None]
         error = math.hypot(*errors) / len(known) if len(errors) == len(known) else None
@@ -53,6 +59,12 @@ class Beside:
         return self.cell.differs or (OTHER[same] if same and any(k.startswith(same) for k in away) else "")
 
     @property
+    def why_undefined(self) -> str:
+        """Why runs have no such number, where that is known."""
+        reasons = (group.undefined.get(str(self.cell.result)) for group in self.groups)
+        return next(filter(None, reasons), "not measured")
+
+    @property
     def difference(self) -> float | None:
         if self.ours is None or self.why_not or not isinstance(self.cell.value, int | float):
             return None
@@ -61,14 +73,24 @@ class Beside:
     def __str__(self) -> str:
         """``printed → ours ± standard error (difference)``, as far as they are there."""
         if self.ours is None:
-            return printed(self.cell)
+            there = self.groups and self.cell.value is not None
+            judged = self.cell.result in JUDGED
+            why = " → second task not learned" if judged else f" → - ({self.why_undefined})"
+            return shade(self.cell, self.cell.value) + printed(self.cell) + (why if there else "")
         mean, error = self.ours
         places = 3 if abs(mean) < 10 else 1
         ours = f"{mean:.{places}f}" if error is None else f"{mean:.{places}f} ± {error:.{places}f}"
         said = self.why_not or ("" if self.difference is None else f"{self.difference:+.{places}f}")
         if self.cell.also and (all_ := Beside(replace(self.cell, result=self.cell.also), self.groups).ours):
             said += f"; {all_[0]:.1f} with all candidates"
-        return f"{printed(self.cell)} → {ours}{said and f' ({said})'}"
+        shades = [shade(self.cell, each) for each in (self.cell.value, mean)]
+        return f"{shades[0]}{printed(self.cell)} → {shades[1]}{ours}{said and f' ({said})'}"
+
+
+def shade(cell: Cell, value: float | str | None) -> str:
+    """A mark before what the paper shades."""
+    low = cell.forgets_below
+    return SHADE if low is not None and isinstance(value, int | float) and value < low else ""
 
 
 def printed(cell: Cell) -> str:
@@ -92,8 +114,8 @@ def beside(table: Table, groups: Sequence[Group]) -> dict[str, dict[str, Beside]
 
 
 def runs_of(cell: Cell, groups: Sequence[Group]) -> list[Group]:
-    """Of each experiment of a cell the group that came to it, on real data first, with most seeds; of none
-    where one is missing."""
+    """Of each experiment of a cell the group that came to it: on real data first, then the one that is most
+    like what was printed, then the one with most seeds; of none where one is missing."""
     found = []
     for experiment in cell.experiments if cell.result and missing(cell) is None else ():
         name = cell.overrides.get("name", experiment)
@@ -101,10 +123,17 @@ def runs_of(cell: Cell, groups: Sequence[Group]) -> list[Group]:
             own = [g for g in groups if g.experiment == name and is_of(g, part)]
             if not own:
                 return []
-            found.append(
-                max(own, key=lambda g: (str(g.settings.get("data")).startswith("real"), len(g.seeds)))
-            )
+            if cell.result == OVER_WAYS:
+                found += own
+                continue
+            found.append(max(own, key=lambda group: how_like(group, part)))
     return found
+
+
+def how_like(group: Group, cell: Cell) -> tuple[bool, int, int]:
+    """What the runs of a cell are chosen by, the highest first."""
+    is_real = str(group.settings.get("data")).startswith("real")
+    return is_real, -len(departs(group, cell)), len(group.seeds)
 
 
 def is_minimum(cell: Cell) -> bool:
@@ -125,6 +154,8 @@ def is_of(group: Group, cell: Cell) -> bool:
     says (data, trainer, width) may be another: that is told beside."""
     if group.learner != learner_called(tuple(cell.overrides.items())):
         return False
+    if group.departs is not None and cell.overrides.get("dnn", dnn_of(group)) != dnn_of(group):
+        return False
     own = {key: value for key, value in cell.overrides.items() if "." in key}
     if "backbone" in cell.overrides:
         own["backbone._target_"] = class_of("backbone", str(cell.overrides["backbone"]))
@@ -133,6 +164,11 @@ def is_of(group: Group, cell: Cell) -> bool:
     away = set(departs(group, cell)) - {"stream.on_shortage"}
     network = ("backbone.",) if "dnn" in cell.overrides else ("backbone._target_", "backbone.widen")
     return not any(key.startswith(("learner.", "stream.", *network)) for key in away)
+
+
+def dnn_of(group: Group) -> str | None:
+    """The choice of ``conf/dnn`` that the command of runs names: an extract has not all of its settings."""
+    return next((word.removeprefix("dnn=") for word in group.command if word.startswith("dnn=")), None)
 
 
 @cache
@@ -243,7 +279,10 @@ def departures_of(table: Table, groups: Sequence[Group]) -> list[str]:
                 away = departs(group, each.cell)
                 told = ", ".join(f"{key}={here} ({there})" for key, (here, there) in away.items())
                 found.setdefault(told)
-    return [f"Here (in print): {told}." for told in found if told]
+    printed = [cell for row in table.rows.values() for cell in row.values()]
+    limits = {cell.forgets_below for cell in printed if cell.forgets_below is not None}
+    shaded = f"{SHADE} is forgetting, as the paper shades it: below {' or '.join(map(str, sorted(limits)))}."
+    return [*[shaded] * bool(limits), *(f"Here (in print): {told}." for told in found if told)]
 
 
 def mean_in(
@@ -262,6 +301,8 @@ def records(paper: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
         for row, cells in beside(table, groups).items():
             for head, each in cells.items():
                 mean, error = each.ours or (None, None)
+                why = each.why_not if each.ours or not each.groups else each.why_undefined
+                said = [why, *(said_of(group, cells) for group in each.groups), *to_run({head: each})]
                 found.append(
                     {
                         "table": table.name,
@@ -273,10 +314,7 @@ def records(paper: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
                         "standard_error": error,
                         "seeds": min((len(group.seeds) for group in each.groups), default=0),
                         "difference": each.difference,
-                        "said": "; ".join([each.why_not, *(said_of(g, cells) for g in each.groups)]).strip(
-                            "; "
-                        )
-                        or "; ".join(to_run({head: each})),
+                        "said": "; ".join(filter(None, said)),
                     }
                 )
     return found

@@ -25,6 +25,7 @@ class Cell:
     same: str | None = None  # the group of settings that must be the paper's for the two to compare
     differs: str | None = None  # a word for why the two do not compare
     also: str | None = None  # a result of ours that is told with it
+    forgets_below: float | None = None  # the paper shades accuracies below
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def table_of(whole: Mapping[str, Any], table: Mapping[str, Any]) -> Table:
                 column.get("same"),
                 row.get("differs", {}).get(name, column.get("differs")),
                 column.get("also"),
+                row.get("forgets_below") if column.get("shaded") else column.get("forgets_below"),
             )
     heads = dict.fromkeys(head for cells in rows.values() for head in cells)
     beside = {key: whole["rows"][key].get("name", key) for key in table.get("beside", [])}

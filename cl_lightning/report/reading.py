@@ -120,6 +120,6 @@ def choices_in(
 
 def as_chosen(results: Results, chosen: Chosen) -> Results:
     """The results of a run that a search chose, with what that means for its card."""
-    finding = cast(Finding, asdict(chosen_over_streams(chosen.points, chosen.scored)))
+    finding = cast(Finding, asdict(chosen_over_streams(chosen.points, chosen.scored, chosen.by)))
     card = [finding if each["rule"] == finding["rule"] else each for each in results["card"]]
     return {**results, "card": card}

@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from operator import mul
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +25,7 @@ from cl_lightning.report.schema import (
     Validation,
     Version,
 )
-from cl_lightning.selection.rules import Retraining
+from cl_lightning.selection.rules import Retraining, on_both
 from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.files import Store, checksum
 from cl_lightning.store.folder import is_writable, open_store, row_key, task_key
@@ -61,6 +60,8 @@ def results_of(store: Store, start: StartRecord) -> Results:
         for phase in record.phases
     ]
     phases = [phase for phase in [*phases, *(reference.phases if reference else [])] if not phase.auxiliary]
+    trainings, tests = trainings_on_both(learned, start), [task["n_test"] for task in start.stream.tasks]
+    known = bool(trainings) and len(rows) > tasks
     finished = (len(learned), len(rows)) == (tasks, tasks + 1) and validation is not None
     finished = finished and (reference is not None or not start.config["reference"])
     results: Results = {
@@ -81,7 +82,12 @@ def results_of(store: Store, start: StartRecord) -> Results:
         "measures": measures_of(rows, tasks),
         "validation_at_end": None if validation is None else validation_of(validation),
         "metrics": metrics_of(
-            main, learning_curves(learned), trainings_on_both(learned, start), measures_of(rows, tasks)
+            main,
+            learning_curves(learned),
+            trainings,
+            measures_of(rows, tasks),
+            ends=[on_both(matrix[-1], tests) for matrix in (main, *others.values())] if known else [],
+            baseline=reference.accuracy if reference and reference.joint else None,
         ),
         "predictors": {
             name: {
@@ -199,13 +205,14 @@ def finished_results(folder: Path) -> Results | None:
 
 
 def reference_of(record: ReferenceRecord, matrix: Sequence[Row]) -> Reference:
-    """The last task learned by itself, and what the stream's learner gained on it."""
-    own = matrix[-1][record.task]
-    return {
-        "task": record.task,
-        "accuracy": record.accuracy,
-        "transfer": None if own is None else own - record.accuracy,
-    }
+    """The last task learned by itself, and what the stream's learner gained on it; or both of two tasks
+    learned together."""
+    own = None if record.joint else matrix[-1][record.task]
+    transfer = None if own is None else own - record.accuracy
+    found: Reference = {"task": record.task, "accuracy": record.accuracy, "transfer": transfer}
+    if record.joint:
+        found["joint"] = True
+    return found
 
 
 def validation_of(record: ValidationRecord) -> Validation:
@@ -248,7 +255,7 @@ def trainings_on_both(learned: Sequence[TaskRecord], start: StartRecord) -> list
     on_first = [look.accuracies[0] for look in first if look.candidate in chosen]
     tests = [task["n_test"] for task in start.stream.tasks]
     return [
-        Retraining(0, on_first, [a[1] for a in rows], [sum(map(mul, tests, a)) / sum(tests) for a in rows])
+        Retraining(0, on_first, [a[1] for a in rows], [on_both(a, tests) for a in rows])
         for name in dict.fromkeys(look.candidate for look in second)
         if on_first and (rows := [look.accuracies for look in second if look.candidate == name])
     ]

@@ -69,6 +69,8 @@ class StreamTask(TypedDict):
     n_val: Number
     n_test: Number
     head: Head
+    mixture: NotRequired[list[float]]
+    """The share of each class of the source, where it changes smoothly from task to task."""
 
 
 @strict
@@ -157,6 +159,8 @@ class Reference(TypedDict):
     task: Number
     accuracy: Accuracy
     transfer: float | None
+    joint: NotRequired[bool]
+    """True of reference=joint: both of two tasks were learned together, and the accuracy is on both."""
 
 
 @strict

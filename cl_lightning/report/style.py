@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,11 @@ def styled() -> Iterator[None]:
     with rc_context(
         {
             "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 8,
-            "xtick.labelsize": 8, "ytick.labelsize": 8, "lines.linewidth": 1.2, "lines.markersize": 3.5,
+            "legend.title_fontsize": 8, "xtick.labelsize": 8, "ytick.labelsize": 8, "figure.titlesize": 8,
+            "lines.linewidth": 1.2, "lines.markersize": 3.5,
             "axes.prop_cycle": cycler(color=COLOURS), "axes.spines.top": False, "axes.spines.right": False,
             "legend.frameon": False, "figure.constrained_layout.use": True, "svg.hashsalt": "cl_lightning",
-            "savefig.dpi": 200, "pdf.fonttype": 42,
+            "savefig.dpi": 200, "pdf.fonttype": 42, "text.parse_math": False,  # names may have a $ in them
         }
     ):  # fmt: skip
         yield
@@ -46,6 +48,33 @@ def whole_numbers(axis: Any) -> None:
     axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
+def logarithmic(axes: Any) -> None:
+    """Powers of ten from left to right; with twos and fives between them where they are few."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def task_lines(axes: Any, curves: Mapping[int, tuple[Sequence[int], Sequence[float]]]) -> None:
+    """A line a task, the later the lighter; some of them are named, above the panel."""
+    from matplotlib import colormaps
+
+    named = -(-len(curves) // 8)
+    few = marker(0) if named == 1 and max(len(x) for x, _ in curves.values()) <= 25 else None
+    for place, (task, (x, y)) in enumerate(curves.items()):
+        shade = colormaps["viridis"](0.9 * place / max(1, len(curves) - 1))
+        axes.plot(x, y, color=shade, marker=few, label="" if place % named else task, clip_on=False)
+    axes.set(ylim=(0, 1))
+    whole_numbers(axes.xaxis)
+    axes.legend(
+        title="task", ncols=8, handlelength=1, columnspacing=1, loc="lower center", bbox_to_anchor=(0.5, 1)
+    )
+
+
 def panels(rows: int, height: float = 1.7, columns: int = 1, width: float = WIDTH) -> tuple[Figure, Any]:
     """A figure with panels, one below another in each column. Without pyplot, which keeps figures and asks
     for a display."""
@@ -55,9 +84,13 @@ def panels(rows: int, height: float = 1.7, columns: int = 1, width: float = WIDT
     return figure, figure.subplots(rows, columns, squeeze=False).T.ravel()
 
 
-def legend_above(figure: Figure, axes: Any) -> None:
-    """Names of learners above all panels, as many in a line as there is room for."""
-    handles, labels = axes.get_legend_handles_labels()
-    if labels:
-        room = max(1, int(46 / (6 + max(map(len, labels)))))
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(room, len(labels)))
+def legend_above(figure: Figure, names: Collection[str]) -> None:
+    """Names of learners above all panels, in their colours and markers, as many in a line as there is room
+    for."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=colour(i), marker=marker(i)) for i in range(len(names))]
+    room = max(1, int(13 * figure.get_figwidth() / (6 + max(map(len, names)))))
+    figure.set_figheight(figure.get_figheight() + 0.17 * math.ceil(len(names) / room))
+    labels = [f" {name}" for name in names]  # one that begins with _ would be left out
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(room, len(names)))

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from cl_lightning.config.trees import targets
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.errors import Refusal, plain
+from cl_lightning.errors import plain
 from cl_lightning.evaluation.scenario import scenario
 from cl_lightning.learners.base import Learner
-from cl_lightning.loggers.wandb_run import options_in, options_of
 from cl_lightning.report.tables import headline
 from cl_lightning.runs.identity import learner_name
 from cl_lightning.selection.grid import taken_out
@@ -40,7 +38,7 @@ def tell_start(cfg: DictConfig, stream: Stream, learner: Learner, learned: int) 
 def tell_shown(cfg: DictConfig, folder: Path) -> None:
     """Say that the run was finished before, and of each logger that was asked for that it gets nothing. A
     sweep is told, and says so of all its runs at its end."""
-    tell_job({"shown": True})
+    tell_job(shown=True)
     if not in_a_sweep():
         say("Finished before: it is only shown. resume=false starts afresh.")
         for line in unlogged(OmegaConf.to_container(cfg.logger, resolve=True), folder):
@@ -50,10 +48,10 @@ def tell_shown(cfg: DictConfig, folder: Path) -> None:
 def unlogged(loggers: Any, folder: Path) -> list[str]:
     """What loggers do not get of a run that is only shown, and how they can have it."""
     lines = []
-    for name in (target.rpartition(".")[2] for target in targets_in(loggers)):
+    for name in (target.rpartition(".")[2] for target in targets(loggers)):
         if name == "open_wandb":
-            send = command_to_send([folder], options_in(loggers) or {})
-            lines.append(f"Nothing is logged to W&B now. This sends the run there:\n  {send}")
+            said = "Nothing is logged to W&B now. This sends the run there (--project=NAME says where)"
+            lines.append(f"{said}:\n  {command_to_send(folder)}")
         elif name != "CSVLogger":
             lines.append(f"{name} logs nothing now: with resume=false the run is made again, and logged.")
         elif not (folder / "logs.csv").is_file():
@@ -61,32 +59,9 @@ def unlogged(loggers: Any, folder: Path) -> list[str]:
     return lines
 
 
-def command_to_send(folders: Sequence[Path], options: Mapping[str, Any]) -> str:
-    """What sends runs to W&B, with the options in which they differ from what one of them says itself."""
-    differing = dict(options)
-    with suppress(Refusal):  # its configuration is damaged: all are named
-        own = [options_of(folder) for folder in folders]
-        differing = {key: value for key, value in options.items() if any(each[key] != value for each in own)}
-    words = []
-    for key, value in differing.items():
-        if key in ("project", "entity"):
-            words.append(f"--{key}={value or ''}")
-        elif key == "mode":
-            words.append("--offline" if value == "offline" else "--no-offline")
-        elif key == "tags":
-            words += ["--tags", *value]
-        elif key == "checkpoints":
-            words.append("--checkpoints" if value else "--no-checkpoints")
-    return f"python -m cl_lightning.report wandb {shlex.join([*map(str, folders), *words])}"
-
-
-def targets_in(node: Any) -> Iterator[str]:
-    """All classes and functions that a configuration names."""
-    if isinstance(node, Mapping):
-        if node.get("_target_"):
-            yield str(node["_target_"])
-        for part in node.values():
-            yield from targets_in(part)
+def command_to_send(*folders: Path) -> str:
+    """What sends runs to W&B: where their own configuration says, or options that are added."""
+    return f"python -m cl_lightning.report wandb {shlex.join(map(str, folders))}"
 
 
 def say(line: str) -> None:

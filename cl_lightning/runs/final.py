@@ -11,11 +11,13 @@ from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.devices import device_of
 from cl_lightning.engine.phases import Phases
 from cl_lightning.evaluation.evaluator import Evaluator
-from cl_lightning.learners import Finetune
+from cl_lightning.learners import Finetune, Joint
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
 from cl_lightning.selection.grid import of_task
-from cl_lightning.store.records import ReferenceRecord, ValidationRecord
+from cl_lightning.selection.rules import on_both
+from cl_lightning.store.folder import task_key
+from cl_lightning.store.records import ReferenceRecord, Row, TaskRecord, ValidationRecord
 
 
 def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataModule) -> ReferenceRecord:
@@ -31,11 +33,36 @@ def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataM
     alone.network = alone.fresh(last)
     with data.open(last, to=alone) as task:
         phases.learn(alone, task, reference=True)
-    settings = phases.settings
-    evaluator = Evaluator(stream, settings, device_of(settings, phases.ranks), Grants())
-    accuracy = evaluator.row(alone, last + 1, range(last, last + 1))[last]
+    accuracy = tested(alone, stream, phases)[last]
     assert accuracy is not None
     return ReferenceRecord(last, accuracy, phases.collect_work().phases)
+
+
+def joint_reference(
+    cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataModule
+) -> ReferenceRecord:
+    """A fresh network that learns both of two tasks together, with the topology and the rate that were chosen
+    for the first one: the baseline of Pfuelb and Gepperth 2019. Both weigh as their test examples are
+    many."""
+    first = phases.store.load(task_key(0), TaskRecord)
+    assert first is not None, "it was recorded when it was learned"
+    chosen = [phase for phase in first.phases if not phase.auxiliary][-1].chosen.hparams
+    grid = [{key: value for key, value in chosen.items() if key in OPTIMIZER_KEYS}]
+    both = Joint(
+        at="last_task", restart=False, build=builder(cfg, stream), head=stream.head, grid=grid, seed=cfg.seed
+    )
+    both.network = both.starting_network(chosen)
+    with data.open(1, past=True, to=both) as task:
+        phases.learn(both, task, reference=True)
+    accuracy = on_both(tested(both, stream, phases), [len(stream.recipe(i).test) for i in range(2)])
+    return ReferenceRecord(1, accuracy, phases.collect_work().phases, joint=True)
+
+
+def tested(learner: Learner, stream: Stream, phases: Phases) -> Row:
+    """A row of test accuracies on all tasks that the learner can predict."""
+    settings = phases.settings
+    evaluator = Evaluator(stream, settings, device_of(settings, phases.ranks), Grants())
+    return evaluator.row(learner, len(stream), range(len(stream)))
 
 
 def validated(phases: Phases, learner: Learner, stream: Stream, evaluator: Evaluator) -> ValidationRecord:

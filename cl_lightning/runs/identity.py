@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from cl_lightning.config.trees import leaves, targets
 from cl_lightning.config.version import VERSION
 from cl_lightning.protocol import OWN, nearness
 
@@ -24,20 +25,9 @@ if TYPE_CHECKING:
     from cl_lightning.data.streams.stream import Stream
 
 IRRELEVANT = (
-    "name",
-    "outputs",
-    "resume",
-    "cache",
-    "logger",
-    "progress",
-    "figures",
-    "debug",
-    "run",
-    "from_task",
-    "tuned",
-    "chosen",
-    "checkpoints",
-)
+    "name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task",
+    "tuned", "chosen", "checkpoints",
+)  # fmt: skip
 
 # What of this package can change a result, whatever the learner: rooms, and files.
 OF_RESULTS = (
@@ -103,6 +93,8 @@ def relevant(cfg: DictConfig) -> dict[str, Any]:
     settings = effective_settings(cfg)
     for key in IRRELEVANT:
         settings.pop(key, None)
+    if settings["grants"].get("boundaries", True):  # as in runs that were made before there was the key
+        settings["grants"].pop("boundaries", None)
     for key in ("log_every", "checkpoint_minutes", "devices", "candidates_at_once"):
         settings["trainer"].pop(key, None)
     settings["trainer"]["accelerator"] = accelerator_of(settings["trainer"]["accelerator"])
@@ -127,7 +119,7 @@ def effective_settings(cfg: DictConfig) -> dict[str, Any]:
 
 
 def as_used(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the word grid in the place of values of the trainer's that a grid has taken over.
+    """The settings, where the word ``grid`` stands for the trainer's values that a grid has taken over.
     (A fingerprint is made without: runs that are finished are found again.)"""
     from cl_lightning.selection.grid import values_of
 
@@ -144,9 +136,9 @@ def used_data(settings: dict[str, Any]) -> dict[str, dict]:
     stands in for them, without places and remarks."""
     substitute = settings["data"].get("substitute") or {}
     known = {*settings["data"]["sources"], *substitute}
-    named = sorted(
-        set(texts(settings["stream"])) & known or known
-    )  # a recipe of one's own may name none: then any may be used
+    # A recipe of one's own may name none: then any may be used.
+    texts = {value for _, value in leaves(settings["stream"]) if isinstance(value, str)}
+    named = sorted(texts & known or known)
     stand_ins = {name: substitute[name] for name in named if name in substitute}
     sources = {
         name: settings["data"]["sources"].get(name, {})
@@ -158,15 +150,6 @@ def used_data(settings: dict[str, Any]) -> dict[str, dict]:
     }
     asked = {name: settings["data"]["sources"].get(name, {}).get("classes") for name in stand_ins}
     return {"sources": kept, "substitute": stand_ins, "asked": asked}
-
-
-def texts(node: Any) -> list[str]:
-    """All texts in nested values."""
-    if isinstance(node, dict):
-        return [text for part in node.values() for text in texts(part)]
-    if isinstance(node, list):
-        return [text for part in node for text in texts(part)]
-    return [node] if isinstance(node, str) else []
 
 
 def versions(cfg: DictConfig) -> dict[str, str]:
@@ -195,14 +178,6 @@ def hash_of(sources: Mapping[str, bytes]) -> str:
     for name, source in sorted(sources.items()):
         digest.update(name.encode() + b"\0" + source)
     return digest.hexdigest()[:12]
-
-
-def targets(node: Any) -> set[str]:
-    """All ``_target_``s in nested values."""
-    if isinstance(node, dict):
-        own = {str(node["_target_"])} if "_target_" in node else set()
-        return own.union(*map(targets, node.values()))
-    return set().union(*map(targets, node)) if isinstance(node, list) else set()
 
 
 def own_sources(names: Iterable[str]) -> dict[str, bytes]:
@@ -254,7 +229,7 @@ def imported_names(source: bytes, package: str) -> set[str]:
 
 
 def environment() -> dict[str, str]:
-    """The machine, as far as it may explain a difference."""
+    """What of the machine may explain a difference between results."""
     packages = ("pytorch-lightning", "hydra-core", "torchmetrics", "numpy")
     return {
         "python": platform.python_version(),

@@ -34,14 +34,8 @@ from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import write_results
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.announce import say, tell_start
-from cl_lightning.runs.final import reference, validated
-from cl_lightning.runs.resume import (
-    begin_or_resume,
-    check_run,
-    restore,
-    restore_callbacks,
-    steps_until,
-)
+from cl_lightning.runs.final import joint_reference, reference, validated
+from cl_lightning.runs.resume import begin_or_resume, check_run, restore, restore_callbacks, steps_until
 from cl_lightning.selection.sweep import in_a_sweep
 from cl_lightning.store.files import Store
 from cl_lightning.store.folder import keep_newest, row_key, task_key
@@ -51,7 +45,7 @@ from cl_lightning.store.status import Progress
 
 @dataclass
 class Making:
-    """What a run works with while it is made. Its methods keep what the loop came to, and tell of it."""
+    """What a run works with while it is made. Its methods record what the loop came to, and tell loggers."""
 
     cfg: DictConfig
     folder: Path
@@ -127,11 +121,14 @@ class Making:
         )
         if self.cfg.reference:
             if self.cfg.progress and not in_a_sweep() and phases.ranks.is_writer:
-                say("A fresh network learns the last task alone: the reference of transfer.")
+                say("A fresh network learns the reference of transfer.")
+            make = joint_reference if self.cfg.reference == "joint" else reference
             phases.collect_work()
             phases.step = steps_until(self.store, len(stream))
             get_or_make(
-                "reference", ReferenceRecord, lambda: (reference(self.cfg, stream, phases, self.data), None)
+                "reference",
+                ReferenceRecord,
+                lambda: (make(self.cfg, stream, phases, self.data), None),
             )
 
     def write_results(self) -> Results | None:
@@ -154,8 +151,8 @@ def prepared(
     progress: Progress | None,
     rounds: Rounds | None,
 ) -> Iterator[Making]:
-    """A run that begins, or goes on where it was left; in a job of a round, its part. Rank 0 alone says how
-    far it is."""
+    """Prepare a run that begins, or that goes on where it was left; in a job of a round, its part of the run.
+    Rank 0 alone says how far it is."""
     share = None if rounds is None else rounds.share
     trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     settings, grants = Training(**trainer), Grants(**cfg.grants)
@@ -175,7 +172,7 @@ def prepared(
         tell_start(cfg, stream, learner, learned)
     moments = restore(learner, store, learned, branches=cfg.run is not None)
     restore_callbacks(callbacks, store, learned)
-    data = StreamDataModule(stream, device=device)
+    data = StreamDataModule(stream, device=device, boundaries=grants.boundaries)
     evaluator = Evaluator(stream, settings, device, grants)
     with opened_loggers(cfg.logger if tells else OmegaConf.create({}), folder, cfg) as loggers:
         phases = Phases(data, store, settings, loggers, callbacks, ranks=ranks, rounds=rounds)

@@ -11,31 +11,27 @@ from omegaconf import DictConfig
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import InUse, RoundOver
 from cl_lightning.parallel.ranks import Ranks
-from cl_lightning.parallel.rounds import Rounds
+from cl_lightning.parallel.rounds import Rounds, missing_in, not_shared, wait_for_shares
 from cl_lightning.report.schema import Results
 from cl_lightning.runs.loop import train
 from cl_lightning.runs.making import prepared
-from cl_lightning.runs.resume import afresh_if_mended, missing_in, not_shared, refuse_again, wait_for_shares
+from cl_lightning.runs.resume import afresh_if_mended, refuse_again
 from cl_lightning.selection.sweep import in_rounds, own_share
 from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
 from cl_lightning.store.status import Progress, status_kept
 
 
 def own_rounds() -> Rounds | None:
-    """What this job has to do, of a sweep whose jobs share a task's candidates; None elsewhere."""
+    """What this job does in a sweep whose jobs share a task's candidates; None in other sweeps, and
+    outside."""
     return Rounds(own_share()) if in_rounds() else None
 
 
 def make_run(
-    cfg: DictConfig,
-    folder: Path,
-    stream: Stream,
-    command: Sequence[str],
-    ranks: Ranks,
-    rounds: Rounds | None,
+    cfg: DictConfig, folder: Path, stream: Stream, command: Sequence[str], ranks: Ranks, rounds: Rounds | None
 ) -> Results | None:
-    """Make the run, or the part of it that is this job's; None where another job goes on. Rank 0 alone holds
-    its folder."""
+    """Make the run, or this job's part of it. Returns the results, or None if other jobs go on with the run.
+    Rank 0 alone holds its folder."""
     share = None if rounds is None else rounds.share
     if share is not None:
         train_share(cfg, folder, stream, ranks, share)
@@ -59,7 +55,7 @@ def make_run(
 
 @contextmanager
 def run_lock(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
-    """Hold the run's folder, afresh if that is asked for, and say there how the run ends."""
+    """Hold the run's folder, emptied if ``resume=false``, and write there how the run ends."""
     with locked(folder):
         refuse_beside_jobs(folder)
         if cfg.resume is False:

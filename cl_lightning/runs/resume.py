@@ -18,7 +18,7 @@ from cl_lightning.engine.restartable import give_back
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.parallel.ranks import Ranks
-from cl_lightning.parallel.rounds import PLAN, missing
+from cl_lightning.parallel.rounds import learned_in_time, open_for_share
 from cl_lightning.protocol import Grants
 from cl_lightning.report.reading import as_chosen
 from cl_lightning.report.schema import Results
@@ -32,8 +32,7 @@ from cl_lightning.runs.identity import (
     versions,
 )
 from cl_lightning.selection.stream_level import Chosen
-from cl_lightning.selection.sweep import in_a_sweep, late_by, sweeper_that_chooses
-from cl_lightning.store.atomic import in_time
+from cl_lightning.selection.sweep import in_a_sweep, sweeper_that_chooses
 from cl_lightning.store.files import Store, adapter
 from cl_lightning.store.folder import (
     branch,
@@ -47,7 +46,6 @@ from cl_lightning.store.folder import (
 )
 from cl_lightning.store.records import (
     FORMAT,
-    PlanRecord,
     RowRecord,
     StartRecord,
     StreamRecord,
@@ -64,7 +62,7 @@ NO_VALIDATION = (
 
 
 def refuse_to_choose(reason: str) -> None:
-    """Raise where a sweeper would choose by what ``run`` returns, and this run returns None."""
+    """Refuse a run that returns None, in a sweep that chooses by what runs return."""
     if sweeper := sweeper_that_chooses():
         raise Refusal(
             f"{sweeper} chooses by the validation accuracy at the end of the stream, but this run {reason}"
@@ -76,7 +74,14 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
     if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
         refuse_to_choose(NO_VALIDATION)
     grants.check(learner)
-    if cfg.reference and stream.head.mode in ("single", "multi_test"):
+    if not grants.boundaries:
+        check_hidden(stream, settings, learner)
+    if cfg.reference == "joint" and len(stream) != 2:
+        raise Refusal(
+            f"reference=joint is about two tasks, and {stream.name} has {len(stream)}. Leave it out; "
+            "learner=joint learns all tasks of any stream together."
+        )
+    if cfg.reference is True and stream.head.mode in ("single", "multi_test"):
         raise Refusal(
             "reference=true compares with a network that learns the last task alone; with "
             f"stream.head={stream.head.mode} it would "
@@ -91,6 +96,30 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
         print(
             "trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.",
             file=sys.stderr,
+        )
+
+
+TOLD = ("on_task_start", "learn", "candidates", "adopt", "on_task_end", "predictors")
+
+
+def check_hidden(stream: Stream, settings: Training, learner: Learner) -> None:
+    """Refuse what would tell a learner where tasks begin and end, or needs to be told."""
+    who, given = type(learner).__name__, "which grants.boundaries=false does not give"
+    hooks = [name for name in TOLD if getattr(type(learner), name) is not getattr(Learner, name)]
+    if hooks:
+        raise Refusal(
+            f"{who} needs to know where tasks begin and end (it has {', '.join(hooks)} of its own), "
+            f"{given}.\nChoose another learner, as finetune or mc_dropout, or set grants.boundaries=true."
+        )
+    if stream.head.masks_test or learner.needs.task_id_at_test:
+        raise Refusal(
+            f"This network or stream.head={stream.head.mode} needs the ids of tasks, {given}. Take "
+            "backbone.heads=shared and stream.head=single or domain."
+        )
+    if settings.optimizer_state != "carry":
+        raise Refusal(
+            "Where boundaries are hidden the optimizer cannot start anew at them. Set "
+            "trainer.optimizer_state=carry, or grants.boundaries=true."
         )
 
 
@@ -116,12 +145,7 @@ def begin_or_resume(
 
 
 def begun(
-    cfg: DictConfig,
-    folder: Path,
-    stream: Stream,
-    learner: Learner,
-    command: Sequence[str],
-    share: str | None,
+    cfg: DictConfig, folder: Path, stream: Stream, learner: Learner, command: Sequence[str], share: str | None
 ) -> tuple[Store, int]:
     if share is not None:
         return open_for_share(folder)
@@ -146,53 +170,6 @@ def begun(
         learned = learned_tasks(store)
     go_back_to(store, learned)
     return store, learned
-
-
-def missing_in(folder: Path) -> list[str] | None:
-    """Shares still to train of the phase at hand; None where no phase is shared out."""
-    found = open_store(folder)
-    return None if found is None else missing(found[0])
-
-
-def open_for_share(folder: Path) -> tuple[Store, int]:
-    """The store for a job that trains one share, and how many tasks are learned. Other jobs use it, too."""
-    found = open_store(folder)
-    if found is None:
-        raise not_shared(folder)
-    return found[0], learned_tasks(found[0])
-
-
-def wait_for_shares(folder: Path, share: str) -> list[str] | None:
-    """Shares still to train; waits until this job's share, and the tasks before it, are visible on the shared
-    disk. None where they do not come."""
-
-    def look() -> list[str] | None:
-        found = open_store(folder)
-        plan = None if found is None else found[0].load(PLAN, PlanRecord)
-        if found is None or plan is None or share not in plan.by_name:
-            return None
-        return missing(found[0]) if learned_tasks(found[0]) >= plan.place.learned else None
-
-    return in_time(look, late_by())
-
-
-def learned_in_time(store: Store) -> int:
-    """How many tasks are learned; waits for those before a task whose candidates are shared out."""
-
-    def look() -> int | None:
-        plan, learned = store.load(PLAN, PlanRecord), learned_tasks(store)
-        return None if plan is not None and learned < plan.place.learned else learned
-
-    learned = in_time(look, late_by())
-    return learned_tasks(store) if learned is None else learned
-
-
-def not_shared(folder: Path) -> Refusal:
-    return Refusal(
-        f"{folder} does not show here the share that this job was to train. Either the run has gone on "
-        "without it, and the same command follows; or outputs= is not on a disk that all machines share, as "
-        "hydra/sweeper=cl_task_level needs."
-    )
 
 
 def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Sequence[str]) -> StartRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from omegaconf import DictConfig
@@ -17,7 +18,7 @@ from cl_lightning.runs.announce import tell_shown
 from cl_lightning.runs.identity import changed, run_folder, versions
 from cl_lightning.runs.part import make_run, own_rounds
 from cl_lightning.runs.resume import NO_VALIDATION, of_a_search, refuse_to_choose
-from cl_lightning.selection.sweep import in_a_sweep, tell_folder
+from cl_lightning.selection.sweep import in_a_sweep, tell_job
 
 
 def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
@@ -32,7 +33,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
         ranks.agree({"run": folder.name, **versions(cfg)})
         results = None
         if ranks.is_writer:
-            tell_folder(folder)
+            tell_job(folder=str(folder.resolve()), process=os.getpid())
             results = finished_results(folder) if cfg.resume is not False else None
         results = ranks.broadcast(results)
         if results is not None and ranks.is_writer:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cl_lightning.config.checking import check_arguments, check_value
 from cl_lightning.config.settings import OF_A_GRID, OPTIMIZER_KEYS, Hyperparameters, Training
 from cl_lightning.config.suggestions import nearest
+from cl_lightning.config.trees import dotted
 from cl_lightning.errors import Refusal
 
 if TYPE_CHECKING:
@@ -31,10 +32,9 @@ def searched(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[s
     for name, values in values_of(grid).items():
         if values != DEFAULT and name in own:
             raise Refusal(
-                f"trainer.{name}={own[name]} and selection.grid.{name}={values} are both given, and only "
-                "one can be "
-                f"trained with. Set trainer.{name}=null to search the grid, or leave selection.grid.{name} "
-                "out."
+                f"trainer.{name}={own[name]} and selection.grid.{name}={values} are both given, and only one "
+                f"can be trained with. Set trainer.{name}=null to search the grid, or leave "
+                f"selection.grid.{name} out."
             )
         if values == DEFAULT and name not in default:
             raise Refusal(
@@ -99,7 +99,7 @@ def of_task(stages: Sequence[list], task: int) -> list[dict[str, Any]]:
     return stages[min(task, len(stages) - 1)]
 
 
-def values_of(grid: Any) -> dict[str, Any]:
+def values_of(grid: Any, path: str = "selection.grid") -> dict[str, Any]:
     """The values of each name of a grid. A grid is a mapping, of which all combinations are tried, or a list
     of points, whose values belong together.
 
@@ -108,17 +108,19 @@ def values_of(grid: Any) -> dict[str, Any]:
     """
     if isinstance(grid, Mapping):
         return dict(dotted(grid))
-    points = [dict(dotted(point)) if isinstance(point, Mapping) else {} for point in grid]
+    listed = grid if isinstance(grid, Sequence) else []
+    points = [dict(dotted(point)) if isinstance(point, Mapping) else {} for point in listed]
     if not points or not all(points) or any(point.keys() != points[0].keys() for point in points):
+        lr, momentum = ("lr", "momentum") if path == "selection.grid" else ("trainer.lr", "trainer.momentum")
         raise Refusal(
-            f"selection.grid={grid} is neither values by name, as in {{lr: [0.1, 0.01]}}, nor a list of "
-            "points. Each point is a mapping, and all have the same names: "
-            "[{lr: 0.1, momentum: 0.9}, {lr: 0.01, momentum: 0.0}]."
+            f"{path}={grid} is neither values by name, as in {{{lr}: [0.1, 0.01]}}, nor a list of points. "
+            "Each point is a mapping, and all have the same names: "
+            f"[{{{lr}: 0.1, {momentum}: 0.9}}, {{{lr}: 0.01, {momentum}: 0.0}}]."
         )
     return {name: [point[name] for point in points] for name in points[0]}
 
 
-def grid_points(grid: Any) -> list[dict[str, Any]]:
+def grid_points(grid: Any, path: str = "selection.grid") -> list[dict[str, Any]]:
     """The points of a grid: of a mapping all combinations, the last name varying fastest. Values are a list
     or a sweep in Hydra's grammar.
 
@@ -127,24 +129,11 @@ def grid_points(grid: Any) -> list[dict[str, Any]]:
     >>> grid_points({}), grid_points([{"lr": 0.1, "momentum": 0.9}])
     ([{}], [{'lr': 0.1, 'momentum': 0.9}])
     """
-    named = values_of(grid)
+    named = values_of(grid, path)
     if not isinstance(grid, Mapping):
         return [dict(zip(named, point)) for point in zip(*named.values())]
-    values = [dimension(name, given) for name, given in named.items()]
+    values = [dimension(name, given, path) for name, given in named.items()]
     return [dict(zip(named, point)) for point in itertools.product(*values)]
-
-
-def dotted(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys and values of the leaves of a tree of mappings.
-
-    >>> list(dotted({"learner": {"strength": 1}, "trainer.lr": 2}))
-    [('learner.strength', 1), ('trainer.lr', 2)]
-    """
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def dimension(name: str, given: Any, grid: str = "selection.grid") -> list[Any]:
@@ -187,12 +176,8 @@ def check_grid(grid: Any, learner: type[Learner], backbone: Any = None, path: st
             raise Refusal(f"{path}.{name}={values} has {twice[0]} twice: the candidates would be the same.")
         for value in values:
             if of_network:
-                check_arguments(
-                    backbone.func,
-                    {**backbone.keywords, name.removeprefix(TOPOLOGY): value},
-                    "backbone",
-                    ("input_shape", "head"),
-                )
+                keys = {**backbone.keywords, name.removeprefix(TOPOLOGY): value}
+                check_arguments(backbone.func, keys, "backbone", ("input_shape", "head"))
                 continue
             owner = Hyperparameters if name in OPTIMIZER_KEYS else Training if name in OF_A_GRID else learner
             check_value(owner, name, value, f"{path}.{name}")

@@ -13,7 +13,7 @@ def different(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:
 
 
 def name_of(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
-    """What a job is called: by what it has and not all jobs have; a job alone by all that says what it is.
+    """A name for a job: the overrides in which it differs from the others; alone, all that say what it is.
 
     >>> name_of(["a=1", "seed=0"], [["a=1", "seed=0"], ["a=1", "seed=1"]])
     'seed=0'

@@ -8,6 +8,7 @@ They are told numbers, and see neither networks nor data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import mul
 from statistics import fmean
 from typing import Literal, NamedTuple
 
@@ -48,6 +49,16 @@ def best_point(scores: Mapping[int, Sequence[float | None]]) -> tuple[int, float
 # nothing.
 
 LEARNED = 0.5  # accuracy on D2 below which a training on D2 counts for nothing: it kept D1 by not learning
+
+
+def on_both(accuracies: Sequence[float | None], tests: Sequence[int]) -> float:
+    """The accuracy on several tasks together, which weigh as their test examples are many.
+
+    >>> on_both([1.0, 0.5], [9000, 1000])
+    0.95
+    """
+    assert None not in accuracies, "both can be predicted"
+    return sum(map(mul, tests, accuracies)) / sum(tests)
 
 
 class Retraining(NamedTuple):

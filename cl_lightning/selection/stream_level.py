@@ -2,18 +2,18 @@
 chosen.
 
 Veniat et al. 2021 choose the strength of EWC so: the run with the highest mean validation accuracy over all
-tasks at the end of the stream. Past and future tasks have their part in such a choice; test data have none.
+tasks at the end of the stream. Past and future tasks have their part in such a choice; test data have none,
+unless ``selection.by=test`` says so, as Lopez-Paz and Ranzato 2017 choose.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cl_lightning.errors import Refusal
-from cl_lightning.selection.grid import dimension, dotted
+from cl_lightning.selection.grid import grid_points
 from cl_lightning.selection.rules import best_point
 
 T = TypeVar("T")
@@ -29,23 +29,8 @@ def outer_points(grid: Any) -> list[Point]:
     >>> outer_points([{"learner": {"k": 1}, "trainer.lr": 0.1}, {"learner.k": 2, "trainer.lr": 0.2}])
     [{'learner.k': 1, 'trainer.lr': 0.1}, {'learner.k': 2, 'trainer.lr': 0.2}]
     """
-    if isinstance(grid, Mapping):
-        dimensions = {key: dimension(key, values, "selection.stream") for key, values in dotted(grid)}
-        points = [dict(zip(dimensions, point)) for point in itertools.product(*dimensions.values())]
-        return without_seeds(points) if dimensions else []
-    listed = grid if isinstance(grid, Sequence) else []
-    points = [dict(dotted(point)) if isinstance(point, Mapping) else {} for point in listed]
-    if not points or not all(points) or any(point.keys() != points[0].keys() for point in points):
-        raise Refusal(
-            f"selection.stream={grid} is neither values by key, as in {{learner.strength: [1, 10]}}, nor a "
-            "list of points. Each point is a mapping, and all have the same keys: "
-            "[{learner.strength: 1, trainer.lr: 0.1}, {learner.strength: 10, trainer.lr: 0.01}]."
-        )
-    return without_seeds(points)
-
-
-def without_seeds(points: list[Point]) -> list[Point]:
-    if "seed" in points[0]:
+    points = [] if grid == {} else grid_points(grid, "selection.stream")
+    if points and "seed" in points[0]:
         raise Refusal(
             "selection.stream: the best of several seeds is luck, and no choice of a value. Sweep over them, "
             "as in seed=0,1,2: each then chooses for itself."
@@ -57,9 +42,8 @@ def without_seeds(points: list[Point]) -> list[Point]:
 class Scored:
     """A job of a search: a point, for one seed and one combination of what else the sweep varies."""
 
-    others: tuple[
-        str, ...
-    ]  # overrides that are neither the point's nor the seed's: each combination chooses for itself
+    # Overrides that are neither the point's nor the seed's: each combination chooses for itself.
+    others: tuple[str, ...]
     seed: int
     number: int  # of the point in the grid
     score: float | None  # the mean validation accuracy at the end of the stream; None: it did not get there
@@ -83,10 +67,12 @@ class Chosen:
     seeds: list[int]  # that chose together
     points: int  # of the outer grid
     scored: int  # points with a score for each of these seeds
-    score: float  # the mean validation accuracy over all tasks at the end, and over these seeds
+    score: float  # the mean validation accuracy over all tasks at the end, and over these seeds;
+    # or, by=test, test accuracy
     flops: int  # operations of all runs of the search for these seeds; of unfinished ones, of whole tasks
     seconds: float  # the processor's
     sweep: str  # its name
+    by: str = "validation"  # data whose accuracy chose; test: as in Lopez-Paz and Ranzato 2017
     deleted: dict[str, Any] = field(default_factory=dict)  # keys that its command took out, and what took
     # their place; null: nothing
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cl_lightning.parallel.rendezvous import rank_from_env
-from cl_lightning.store.atomic import write_whole
+from cl_lightning.store.atomic import read_json, write_json
 
 OURS = "hydra_plugins.cl_lightning."
 GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs
@@ -91,7 +90,7 @@ def lateness(launcher: str | None) -> float:
 
 
 def sweeper_that_chooses() -> str | None:
-    """Inside a job of a sweep: what may choose by what runs return, as all sweepers do but those that only go
+    """The sweeper of this job's sweep if it may choose by what runs return: any but those that only go
     through a grid."""
     if not in_a_sweep():
         return None
@@ -114,22 +113,9 @@ def check_direction(sweeper: DictConfig) -> None:
         raise SystemExit(2)
 
 
-def tell_folder(folder: Path) -> None:
-    """Say which run a sweep's job is, so that the sweep can look on; outside of sweeps, nothing."""
-    tell_job({"folder": str(folder.resolve()), "process": os.getpid()})
-
-
-def tell_end(value: float | None) -> None:
-    """Say at once that a sweep's job is done, and what it returns; outside of sweeps, nothing."""
-    tell_job({"done": True, "value": value})
-
-
-def tell_failure(said: str) -> None:
-    """Say at once why a sweep's job failed; outside of sweeps, nothing."""
-    tell_job({"failed": said})
-
-
-def tell_job(about: dict[str, Any]) -> None:
+def tell_job(**about: Any) -> None:
+    """Add to what a sweep's job says of itself (see ``read_job``), at once, so that the sweep can look on;
+    outside of sweeps, nothing."""
     is_writer = (rank_from_env() or (0,))[0] == 0  # of several processes of one run the first speaks for all
     if is_writer and in_a_sweep() and str(HydraConfig.get().sweeper._target_).startswith(OURS):
         hydra = HydraConfig.get()
@@ -138,17 +124,13 @@ def tell_job(about: dict[str, Any]) -> None:
 
 
 def write_job(sweep: Path, number: int, about: dict[str, Any]) -> None:
-    with write_whole(sweep / JOBS / f"{number}.json") as building:
-        building.write_text(json.dumps(about))
+    write_json(sweep / JOBS / f"{number}.json", about)
 
 
 def read_job(sweep: Path, number: int) -> dict[str, Any]:
     """What is known of a job: its ``overrides``, and what it has said of itself: the ``folder`` of its run
     when it has begun, then that it is ``done`` with its ``value``, or why it ``failed``."""
-    try:
-        return dict(json.loads((sweep / JOBS / f"{number}.json").read_text()))
-    except (OSError, ValueError, TypeError):
-        return {}
+    return read_json(sweep / JOBS / f"{number}.json")
 
 
 def read_jobs(sweep: Path) -> list[dict[str, Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -27,6 +28,19 @@ def write_whole(path: Path) -> Iterator[Path]:
         building.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def write_json(path: Path, content: Any) -> None:
+    with write_whole(path) as building:
+        building.write_text(json.dumps(content, indent=1))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is none, or no such file."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
 
 
 def sync_folder(folder: Path) -> None:
@@ -50,7 +64,7 @@ def is_there(path: Path) -> bool:
 
 
 def in_time(look: Callable[[], T | None], seconds: float) -> T | None:
-    """What a look finds, which is repeated for so many seconds; None where it finds nothing."""
+    """Repeat ``look`` for so many seconds, until it finds something; None if it does not."""
     until = monotonic() + seconds
     while (found := look()) is None and monotonic() < until:
         sleep(1)

@@ -46,7 +46,8 @@ class Store:
 
     @property
     def own(self) -> Store:
-        """For what this process alone reads and writes."""
+        """The same store for this process alone: of several ranks, the others do not read or write with
+        it."""
         return self
 
     def save(self, key: str, record: T, saved: Saved | None = None) -> T:
@@ -173,15 +174,12 @@ def file_checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
-NOT_WRITTEN = (
-    "inline_container",
-    "iostream error",
-    "PytorchStreamWriter",
-)  # torch's words for a disk that is full
+# Torch's words for a disk that is full.
+NOT_WRITTEN = ("inline_container", "iostream error", "PytorchStreamWriter")
 
 
 def write_tensors(tensors: Any, path: Path) -> None:
-    """Torch loses the error of a disk that is full, and raises a RuntimeError."""
+    """Write tensors and plain values. Of a full disk torch raises a RuntimeError, and this an OSError."""
     try:
         torch.save(tensors, path)
     except RuntimeError as reason:
@@ -197,6 +195,5 @@ def load_plain(path: Path) -> Any:
     except pickle.UnpicklingError as reason:
         raise Refusal(
             f"{path} holds more than tensors and plain values, so it is not loaded: it was not written by "
-            "this program. "
-            "Remove the run's folder, or start afresh with resume=false."
+            "this program. Remove the run's folder, or start afresh with resume=false."
         ) from reason

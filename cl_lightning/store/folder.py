@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from cl_lightning.errors import InUse, Refusal
-from cl_lightning.store.atomic import is_there
+from cl_lightning.store.atomic import is_there, read_json
 from cl_lightning.store.files import Store, adapter, content_of
 from cl_lightning.store.records import FORMAT, Row, RowRecord, StartRecord, StreamRecord, TaskRecord
 
@@ -49,8 +49,7 @@ def locked(folder: Path, wait: float = 0.5) -> Iterator[None]:
         who = read_holder(holder)
         raise InUse(
             f"{folder} is in use by process {who['process']} on {who['machine']}, which is running the same "
-            "command. "
-            "Wait for it, or stop it: a folder belongs to one process at a time."
+            "command. Wait for it, or stop it: a folder belongs to one process at a time."
         ) from reason
     try:
         holder.write_text(json.dumps({"process": os.getpid(), "machine": platform.node()}))
@@ -79,10 +78,8 @@ def is_held(folder: Path) -> bool:
 
 
 def read_holder(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {"process": "unknown", "machine": "unknown"}
+    """Which process holds a folder, and on which machine."""
+    return {"process": "unknown", "machine": "unknown", **read_json(path)}
 
 
 def discard(folder: Path) -> None:

@@ -71,9 +71,8 @@ class CandidateRecord:
 
     name: str
     hparams: dict[str, Any]
-    val_accuracy: (
-        float | None
-    )  # the best; None without validation data, and where the phase has a score of its own
+    # The best; None without validation data, and where the phase has a score of its own.
+    val_accuracy: float | None
     score: float | None  # the best of the phase's own score
     steps: int  # mini-batches trained
     steps_to_best: int
@@ -220,11 +219,12 @@ class ValidationRecord:
 
 @dataclass(frozen=True)
 class ReferenceRecord:
-    """A fresh network that learned the last task alone."""
+    """A fresh network that learned the last task alone, or (``joint``) both of two tasks."""
 
     task: int
     accuracy: float
     phases: list[PhaseRecord]
+    joint: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 class SharedStore(Store):
-    """Every rank makes the same calls in the same order, since all run the same program. What ``once`` is
-    given to do, all of them do."""
+    """Every rank makes the same calls in the same order, since all run the same program. What ``get_or_make``
+    is given to make, all of them make."""
 
     def __init__(self, folder: Path, run: str, ranks: Ranks) -> None:
         super().__init__(folder, run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from cl_lightning.errors import Diverged, Refusal, RoundOver
-from cl_lightning.store.atomic import write_whole
+from cl_lightning.store.atomic import read_json, write_json
 from cl_lightning.store.folder import is_held
 
 State = Literal["running", "waiting", "done", "interrupted", "diverged", "failed"]
@@ -36,15 +35,14 @@ class Status:
 
 
 def write_status(folder: Path, status: Status) -> None:
-    with write_whole(folder / "status.json") as building:
-        building.write_text(json.dumps(asdict(status), indent=1))
+    write_json(folder / "status.json", asdict(status))
 
 
 def read_status(folder: Path) -> Status | None:
     """What the run said last; None where it said nothing."""
     try:
-        return Status(**json.loads((folder / "status.json").read_text()))
-    except (OSError, ValueError, TypeError, RecursionError):
+        return Status(**read_json(folder / "status.json"))
+    except TypeError:
         return None
 
 
@@ -57,7 +55,7 @@ def status_of(folder: Path) -> Status | None:
 
 
 class Progress:
-    """Says of a run, while it is held, how far it is."""
+    """Writes the status of a run while it is held: how far it is, and how it ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, before = folder, read_status(folder) or Status("running")

@@ -36,7 +36,7 @@ from cl_lightning.protocol import Grants
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
 from tests import toys
-from tests.benchmarks import against, bare, devices, learners, modular, on_paper, reading
+from tests.benchmarks import against, bare, devices, learners, modular, on_paper, reading, robust
 from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
 
 PARTS = {
@@ -180,8 +180,17 @@ def search(effort: Effort) -> Iterator[Row]:
             modular.searching(effort.of(100), few, some_more), small, repeats=effort.repeats
         )
     work = "MNTDP's search over 100 past tasks, of the training on"
-    yield Row(f"{work} 5000 images", 100 * looking / ((longer - less) / steps * 2500), 5, "%")
-    yield Row(f"{work} 25 images", 100 * at_few / all_of_it, 5, "%")
+    large = (longer - less) / steps * 2500
+    whole = modular.search_of_the_stream({True: looking, False: at_few}, {True: large, False: all_of_it})
+    yield Row("MNTDP's search over the whole of S_long", 100 * whole, 5, "%")
+    yield Row(f"{work} 5000 images", 100 * looking / large, None, "%")
+    yield Row(f"{work} 25 images", 100 * at_few / all_of_it, None, "%")
+
+
+def one_network(effort: Effort) -> Iterator[Row]:
+    sides = modular.both_kinds(16, effort.of(80), effort.of(32))
+    ours, path = interleaved(*sides, repeats=effort.repeats)
+    yield Row("MNTDP-S, width 16, batch 32, against one path's training", ours / path, 1.3)
 
 
 def whole_stream(effort: Effort) -> Iterator[Row]:
@@ -209,7 +218,7 @@ def evaluation(effort: Effort) -> Iterator[Row]:
     stream = Mock(head=Head("domain", 10, HEAD.owned * tasks), test=splits.__getitem__)
     stream.__len__ = lambda self: tasks
     evaluator = Evaluator(stream, toys.one_epoch(), torch.device("cpu"), Grants())
-    learner, network = Finetune(partial(MLP, (1, 28, 28), sizes=(100, 100)), HEAD), bare.mlp()
+    learner, network = Finetune(build=partial(MLP, (1, 28, 28), sizes=(100, 100)), head=HEAD), bare.mlp()
 
     def loop() -> None:
         for split in splits:
@@ -329,6 +338,18 @@ def jobs(effort: Effort) -> Iterator[Row]:
     yield Row("a job of a sweep, against the same run alone, imports apart", ours / theirs, 1.1)
 
 
+def single_headed(effort: Effort) -> Iterator[Row]:
+    """Processor seconds of four methods of one seed, reduced as robust_split_mnist is, in one command."""
+    command = [sys.executable, "-m", "cl_lightning", "--multirun", "+experiment=robust_split_mnist"]
+    command += ["learner=ewc,vcl,coreset_only,vcl_coreset", "stream.n_test=500", "progress=false"]
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.times()
+        subprocess.run([*command, f"outputs={folder}", *effort.overrides], capture_output=True, check=True)
+        after = os.times()
+    seconds = sum(after[2:4]) - sum(before[2:4])  # of children
+    yield Row("robust_split_mnist by four learners, one seed", seconds, 300, "s")
+
+
 def wandb(effort: Effort) -> Iterator[Row]:
     """What W&B adds to the default run, offline: opening, points, figures, closing."""
     added, shares = [], []
@@ -392,11 +413,12 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
         training(8, 10, "adam", None, effort, stack=False),
         residual(1, 1.0, effort),
         residual(8, 0.85, five),
-        paths("MNTDP's 8 paths, width 16, batch 64", 0.58, five),
+        paths("MNTDP's 8 paths, width 16, batch 64", 0.6, five),
         paths("the same with bf16-mixed", 0.45, five, precision="bf16-mixed"),
-        paths("the same with a grid of 6 points: 43 candidates", 0.55, three, points=6),
+        paths("the same with a grid of 6 points: 43 candidates", 0.6, three, points=6),
         paths("MNTDP's 8 paths, width 64, batch 64", 0.62, three, width=64, steps=2),
         search(three),
+        one_network(three),
         whole_stream(three),
         decoding(effort),
         opening(effort),
@@ -429,6 +451,15 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
         of_a_learner(
             "fisher of 500 examples, against one after another", 0.1, learners.fisher_sides, 500, effort
         ),
+        of_a_learner("vcl, all 2000 examples in a step, adam", 1.2, robust.vcl_sides, 2000, effort),
+        of_a_learner(
+            "a GAN for each of 2 classes side by side, against one after another",
+            0.6,
+            robust.gan_sides,
+            2000,
+            three,
+        ),
+        single_headed(effort),
         evaluation(effort),
         default_run(three),
         checkpoint(effort),

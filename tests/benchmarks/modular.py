@@ -7,6 +7,7 @@ import copy
 import math
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from cl_lightning.backbones import ResNet
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.learners import MNTDP, Phase
+from cl_lightning.learners import MNTDP, MNTDPS, Phase
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
 from tests import toys
@@ -44,6 +45,38 @@ def searching(past: int, n_train: int, n_val: int) -> Callable[[], list[float]]:
         fresh = learner.new_modules(index, range(10))
         learner.library.add(prefix, fresh[len(prefix) :], num_outputs=10)
     return partial(learner.scores, Task(past, past + 1, "benchmark", tuple("0123456789"), HEAD, train, val))
+
+
+LARGE = (3, 6, 11, 12, 17, 18, 19, 20, 22, 24, 26, 29, 30, 32, 33, 38, 49, 56, 60)
+# tasks of the S_long that is printed with 5000 images, or 2250; the others have 25
+
+
+def search_of_the_stream(search: dict[bool, float], training: dict[bool, float]) -> float:
+    """The search's part of all tasks of S_long, of seconds of a large task (True) and of a small one, where
+    a search is through 100 past tasks: the first is through none, and each later one through one more."""
+    tasks = [(past, past + 1 in LARGE) for past in range(100)]
+    searched = sum(search[large] * past / 100 for past, large in tasks)
+    return searched / (searched + sum(training[large] for _, large in tasks))
+
+
+def both_kinds(width: int, steps: int, batch_size: int = 32) -> tuple[Callable[[], None], Callable[[], None]]:
+    """MNTDP-S, and the path alone that re-uses nothing, on the second task, as long."""
+    sides = []
+    for sources in ([0], []):
+        split = examples(batch_size * steps, shape=SHAPE)
+        task = Task(1, 2, "benchmark", tuple("0123456789"), Head("domain", 10, HEAD.owned * 2), split)
+
+        def train(sources: list[int] = sources, task: Task = task) -> None:
+            learner = MNTDPS(build=network(width), head=task.head)
+            learner.adopt(learner.paths_from([], replace(task, index=0))[0], task)
+            phase = learner.phase(sources, task)
+            with tempfile.TemporaryDirectory() as folder:
+                settings = toys.one_epoch(batch_size=batch_size)
+                engine = Phases(StreamDataModule(NO_STREAM), Store(Path(folder), "benchmark"), settings)
+                engine.fit(learner, phase, [0], task, Place("task", 1))
+
+        sides.append(train)
+    return sides[0], sides[1]
 
 
 def network(width: int) -> Callable[..., ResNet]:

@@ -21,7 +21,7 @@ LITTLE = benchmark.Effort(repeats=1, part=0.01, overrides=SMALL)
 NAMES = [row.__name__ for row in benchmark.all_rows(LITTLE)]
 
 
-SLOW = ("default_run", "safety", "search", "paths", "whole_stream", "jobs", "wandb")
+SLOW = ("default_run", "safety", "search", "paths", "whole_stream", "jobs", "wandb", "single_headed")
 MEASURED = [
     pytest.param(
         i,

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 from cl_lightning.contract.checks import CHECKS, Case
 from cl_lightning.contract.command import main
-from cl_lightning.learners import Finetune, Phase
+from cl_lightning.learners import Candidate, Finetune, Phase
+from cl_lightning.learners.parts.held import hold, note
+from cl_lightning.randomness import seeded
 from tests import toys
 from tests.toys import builder, training
 
@@ -104,6 +108,38 @@ class WritesWhileItTrains(Finetune):
         return super().loss(c, batch)
 
 
+class BuffersInItsLoss(Finetune):
+    """A replay whose buffer fills while it trains: by whoever comes first, in an attribute."""
+
+    def __init__(self, **base):
+        super().__init__(**base)
+        self.buffer = []
+
+    def loss(self, c, batch):
+        loss = super().loss(c, batch)
+        for x, y in self.buffer:
+            loss = loss + F.cross_entropy(c.network(x, None), y)
+        if len(self.buffer) < 5:
+            self.buffer.append((batch.x.clone(), batch.y.clone()))
+        return loss
+
+    def on_task_end(self, task):
+        self.buffer = []
+
+
+class KeepsTheLastLoss(Finetune):
+    """In a plain attribute, which nobody sets where the phase is read from the store."""
+
+    def loss(self, c, batch):
+        loss = super().loss(c, batch)
+        self.last = loss.detach()
+        return loss
+
+    def adopt(self, c, task):
+        super().adopt(c, task)
+        self.memory["last"] = vars(self).pop("last", torch.zeros(()))
+
+
 class ForgetsWhatItDidBetweenPhases(Finetune):
     """What it came to by itself before a kill, it comes to otherwise after."""
 
@@ -148,13 +184,73 @@ class StaysOnTheCpu(Finetune):
         return super().loss(c, batch) + torch.ones(4).sum() * torch.zeros(1)
 
 
+class StaysOnTheCpuInItsSecondPhase(StaysOnTheCpu):
+    def learn(self, task):
+        best = yield Phase(self.candidates(task), "start", loss=super().loss, auxiliary=True)
+        self.network = best.candidate.network
+        yield from super().learn(task)
+
+
 class LooksAtValues(Finetune):
     def after_backward(self, c, batch):
         if next(c.network.parameters()).grad.norm().item() > 1:
             c.network.zero_grad()
 
 
+class GuardsAndReplays(Finetune):
+    """Does nothing wrong: an autoencoder learns first, the network replays, its greatest weights stay."""
+
+    first_as_finetune = False
+
+    def __init__(self, **base):
+        super().__init__(**base)
+        with seeded(self.seed, "autoencoder"):  # as a run makes every learner
+            self.autoencoder = nn.Sequential(nn.Flatten(), nn.Linear(36, 4), nn.ReLU(), nn.Linear(4, 36))
+        self.rows = None
+
+    def on_task_start(self, task):
+        self.rows = task.train.x[:5].clone()  # scratch of the task
+
+    def learn(self, task):
+        copied = Candidate(copy.deepcopy(self.autoencoder))
+        done = yield Phase([copied], "autoencoder", loss=self.differs, auxiliary=True)
+        self.autoencoder = done.candidate.network
+        yield from super().learn(task)
+
+    def differs(self, c, batch):
+        return F.mse_loss(c.network(batch.x), batch.x.flatten(1))
+
+    def loss(self, c, batch):
+        return super().loss(c, batch) + c.network(self.rows, None).mean() / 100
+
+    def extend(self, batch):
+        if batch.phase == "autoencoder" or not self.memory:
+            return batch
+        rows = torch.randint(60, (10,), generator=batch.rng("replay"))
+        return batch.cat(*(part[rows] for part in self.memory["old"]))
+
+    def after_backward(self, c, batch):
+        if batch.phase != "autoencoder":
+            note(c, c.network.parameters())
+
+    def after_step(self, c, batch):
+        if batch.phase != "autoencoder":
+            hold(c, self.memory.get("held", [w.new_zeros(()) for w in c.network.parameters()]))
+
+    def on_task_end(self, task):
+        self.rows = None
+        self.memory["old"] = [part.clone() for part in task.train.parts]
+        self.memory["held"] = [(w.abs() > 0.1).float() for w in self.network.parameters()]
+
+
 FOUND = [
+    (
+        BuffersInItsLoss,
+        "learns",
+        r"self\.buffer changed: what a candidate learns would depend on",
+    ),
+    (KeepsTheLastLoss, "kills", "Killed after a phase and started again, it ends with another memory"),
+    (StaysOnTheCpuInItsSecondPhase, "other_device", "StaysOnTheCpuInItsSecondPhase.loss raised RuntimeError"),
     (DrawsUnseeded, "same_bits", "Learning twice from the same seed, it has other weights after task 0"),
     (LearnsFromTestImages, "same_bits", "With noise for test images, it has other weights after task 0"),
     (NeverWithoutPenalty, "without_strength", "With strength=0 .* it is not finetune"),
@@ -183,10 +279,18 @@ def case(cls: type[Finetune]) -> Case:
     return Case(partial(cls, build=builder(s), head=s.head, grid=[{}]), s, training(patience=10))
 
 
+RIGHT = case(GuardsAndReplays)
+
+
 @pytest.mark.parametrize(("cls", "check", "words"), FOUND, ids=lambda each: getattr(each, "__name__", None))
 def test_a_mistake_is_found_by_the_check_for_it(cls: type[Finetune], check: str, words: str) -> None:
     with pytest.raises(Exception, match=words):
         BY_NAME[check](case(cls))
+
+
+@pytest.mark.parametrize("check", BY_NAME.values(), ids=lambda check: check.__name__)
+def test_what_is_not_wrong_is_not_found(check) -> None:
+    check(RIGHT)
 
 
 def test_every_check_finds_some_mistake() -> None:
@@ -217,10 +321,22 @@ def test_the_command_says_a_line_a_check_and_ends_with_2_where_one_fails(
     lines = capsys.readouterr().out.splitlines()
     told = {line[6:].partition(":")[0]: line[:4].strip() for line in lines if line[:4] in ("ok  ", "FAIL")}
     failed = {name for name, verdict in told.items() if verdict == "FAIL"}
-    assert len(told) == len(CHECKS) + 1
+    assert len(told) == len(CHECKS)  # without strength there was nothing to try
     assert "candidates end alone as side by side" in failed
     assert "two devices give what one gives" in failed
     assert "kills change nothing" not in failed
+
+
+def test_where_it_does_not_learn_at_all_that_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "learner").mkdir()
+    (tmp_path / "learner" / "own.yaml").write_text(f"_target_: {__name__}.BuffersInItsLoss\nname: own\n")
+    assert main(["learner=own", f"--config-dir={tmp_path}"]) == 2
+    out = capsys.readouterr().out
+    assert out.startswith("FAIL  it learns a small stream: BuffersInItsLoss.training: self.buffer changed")
+    assert out.count("FAIL") == 1
+    assert "wait for this one" in out
 
 
 def test_without_a_learner_the_command_says_how_it_is_used(capsys: pytest.CaptureFixture) -> None:

@@ -16,7 +16,8 @@ from cl_lightning.data.streams.sequence import long, sequence
 from cl_lightning.data.streams.show import Show
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
-from cl_lightning.learners import AGEM, EWC, GEM, ewc
+from cl_lightning.learners import AGEM, EWC, GEM
+from cl_lightning.learners.parts import fisher
 from tests import toys
 from tests.commands import configure
 
@@ -173,8 +174,8 @@ def test_memories_of_the_last_examples_are_of_all_classes(cls, name: str, memori
 def test_fisher_information_of_the_first_examples_is_of_all_classes(
     name: str, examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    s, looked_at, whole = made(name), [], ewc.fisher
-    monkeypatch.setattr(ewc, "fisher", lambda *of: looked_at.append(of[2]) or whole(*of))
+    s, looked_at, whole = made(name), [], fisher.fisher
+    monkeypatch.setattr(fisher, "fisher", lambda *of: looked_at.append(of[2]) or whole(*of))
     EWC(build=toys.builder(s), head=s.head, examples=examples).information(s.task(0))
     assert len(looked_at[0]) == examples
     assert looked_at[0].unique().tolist() == list(range(10))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cl_lightning.data.sources.cache import Images, Pool
-from cl_lightning.data.streams.recipes import permuted, rotated, rotation, split
+from cl_lightning.data.streams.recipes import drifting, overlapping, permuted, rotated, rotation, split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from tests import toys
@@ -269,3 +269,72 @@ def test_a_recipe_says_whether_it_permutes_and_not_only_where_pixels_come_from()
     turns = a_rotated(angles=[0.0, 90.0, 180.0, 45.0])
     assert not any(turns.recipe(i).permuted for i in range(4))
     assert not a_split().recipe(1).permuted
+
+
+# ---- further challenges ------------------------------------------------------------------------------------
+
+
+def an_overlap(**options: object) -> Stream:
+    sizes = {"n_train": 30, "n_val": 10, "n_test": None}
+    return overlapping(
+        IMAGES, **{"seed": 0, "tasks": 3, "classes_per_task": 3, "shared": 1, **sizes, **options}
+    )
+
+
+def a_drift(**options: object) -> Stream:
+    sizes = {"n_train": 24, "n_val": 0, "n_test": None}
+    return drifting(
+        IMAGES, **{"seed": 0, "tasks": 7, "groups": 3, "classes_per_group": 2, **sizes, **options}
+    )
+
+
+def test_overlapping_tasks_share_classes_and_their_outputs() -> None:
+    stream = an_overlap()
+    assert [stream.recipe(i).classes for i in range(3)] == [("a", "b", "c"), ("c", "d", "e"), ("e", "f", "g")]
+    assert stream.head.owned == ((0, 1, 2), (2, 3, 4), (4, 5, 6))
+    assert stream.task(1).train.y.unique().tolist() == [2, 3, 4]
+    for wrong in ({"shared": 3}, {"tasks": 5}):
+        with pytest.raises(Refusal, match=r"stream\.shared must be smaller"):
+            an_overlap(**wrong)
+
+
+def test_a_drift_goes_by_equal_steps_and_shows_each_image_once() -> None:
+    """Three groups over seven tasks: a third of the examples changes at each, 24 = 8 x 3."""
+    stream = a_drift()
+    recipes = [stream.recipe(i) for i in range(7)]
+    of_groups = [
+        [
+            int(torch.isin(IMAGES.train.y[r.train], torch.tensor(group)).sum())
+            for group in ([0, 1], [2, 3], [4, 5])
+        ]
+        for r in recipes
+    ]
+    assert of_groups == [
+        [24, 0, 0], [16, 8, 0], [8, 16, 0], [0, 24, 0], [0, 16, 8], [0, 8, 16], [0, 0, 24],
+    ]  # fmt: skip
+    assert [sum(recipes[1].mixture[c] for c in group) for group in ((0, 1), (2, 3), (4, 5))] == [
+        pytest.approx(2 / 3), pytest.approx(1 / 3), 0,
+    ]  # fmt: skip
+    for part in ("train", "test"):
+        rows = torch.cat([getattr(r, part) for r in recipes])
+        assert len(rows.unique()) == len(rows)
+    assert stream.head.owned[1] == (0, 1, 2, 3)
+    every = a_drift(n_train=None)
+    assert sum(len(every.recipe(i).train) for i in range(7)) == int((IMAGES.train.y < 6).sum()), (
+        "all there are"
+    )
+
+
+def test_a_drift_that_is_none_or_asks_for_more_images_than_there_are_is_refused() -> None:
+    with pytest.raises(Refusal, match="more tasks than groups"):
+        a_drift(tasks=3)
+    with pytest.raises(Refusal, match="training images of classes"):
+        a_drift(n_train=90).recipe(0)
+
+
+@pytest.mark.parametrize("make", [an_overlap, a_drift])
+def test_streams_of_further_challenges_are_pure_functions_of_their_arguments(make) -> None:
+    one, other = make(), make()
+    assert all(torch.equal(one.recipe(i).train, other.recipe(i).train) for i in (2, 0, 1))
+    assert one.fingerprint == other.fingerprint != make(seed=1).fingerprint
+    assert not torch.equal(one.recipe(0).train, make(seed=1).recipe(0).train)

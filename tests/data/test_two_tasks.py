@@ -78,3 +78,24 @@ def test_what_is_no_such_task_is_refused(options: dict, says: str) -> None:
     with pytest.raises(Refusal, match=says):
         check_value(two_tasks, "kind", options["kind"], "stream.kind")
         made(**options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"), [("D9-1a", [(324, 36), (36, 4)]), ("DP10-10", [(360, 40), (360, 40)])]
+)
+def test_a_share_of_each_tasks_images_is_for_validation(kind: str, sizes: list) -> None:
+    """A tenth of 40 images a class: of nine classes 36, of one 4."""
+    s = made(kind, val_share=0.1)
+    assert [(len(s.recipe(i).train), len(s.recipe(i).val)) for i in range(2)] == sizes
+    assert all(not torch.isin(s.recipe(i).train, s.recipe(i).val).any() for i in range(2))
+
+
+@pytest.mark.parametrize("other", [{"n_val": 5}, {"balanced": True}])
+def test_a_share_beside_a_number_or_equal_classes_is_refused(other: dict) -> None:
+    with pytest.raises(Refusal, match=r"val_share=0\.1 .* Set stream\.n_val=0 and stream\.balanced=false"):
+        made("D9-1a", val_share=0.1, **other)
+
+
+def test_streams_without_a_share_are_what_they_were() -> None:
+    assert "val_share" not in made("D9-1a").made_of[1]
+    assert made("D9-1a").fingerprint != made("D9-1a", val_share=0.1).fingerprint

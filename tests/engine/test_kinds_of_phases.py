@@ -15,7 +15,7 @@ import torch.nn as nn
 
 from cl_lightning.engine.boundary import check_adopted
 from cl_lightning.engine.optimizer import weights_key
-from cl_lightning.errors import Diverged, Refusal
+from cl_lightning.errors import Diverged
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.metrics.learning_curve import learning_curve_area
 from cl_lightning.protocol import LearnerError, ProtocolError
@@ -116,17 +116,6 @@ def test_an_auxiliary_phase_is_compared_by_what_it_is_given(own: dict) -> None:
     assert chosen == [(0.2, pytest.approx(-5 * 0.8**6, rel=1e-4))]
 
 
-@pytest.mark.parametrize("more", [{"patience": 5}, {"candidates": 2}])
-def test_an_auxiliary_phase_is_not_compared_on_data_that_it_was_not_given(more: dict) -> None:
-    class Compares(Shrinks):
-        def learn(self, task):
-            found = [Candidate(Generator(), name=str(i)) for i in range(more.get("candidates", 1))]
-            yield Phase(found, "dreams", auxiliary=True, patience=more.get("patience"))
-
-    with pytest.raises(Refusal, match=r"auxiliary phase 'dreams' of task 0 has no validation data"):
-        trained(Compares())
-
-
 class Dreams(Finetune):
     """Trains a generator first."""
 
@@ -212,21 +201,6 @@ def test_a_candidate_ends_with_its_best_weights_or_its_last(options, steps, left
     learned = trained(learner, score_every=1, score_at=(0,), **options)
     assert ends(learned) == near(3 * 0.9**left, 4 * 0.9**left)
     assert (learned.winner(0)["steps"], learned.winner(0)["score"]) == (steps, accuracy)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"devices": 2}, r"settings has 'devices', which is not for one phase alone"),
-        ({"batch_size": 0}, r"settings\.batch_size=0 must be a whole number of at least 1"),
-        ({"betas": [0.9]}, r"settings\.betas=.* must be"),
-        ({"optimizer": "adam", "momentum": 0.5}, r"momentum is for trainer\.optimizer=sgd"),
-        ({"betas": [0.5, 0.9]}, r"betas is for trainer\.optimizer=adam"),
-    ],
-)
-def test_settings_of_a_phase_are_checked_as_the_trainers_are(settings: dict, words: str) -> None:
-    with pytest.raises(Refusal, match=words):
-        trained(WithGenerator(when="before", settings=settings))
 
 
 class TellsSettings(Shrinks):

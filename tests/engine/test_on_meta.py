@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.settings import Training
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.streams.stream import Stream
@@ -27,24 +28,34 @@ from cl_lightning.engine.trainer import OwnCandidates
 from cl_lightning.engine.training import train_batch, train_block
 from cl_lightning.learners import (
     AGEM,
+    DEN,
+    DGR,
     ER,
     EWC,
     GEM,
     HAT,
+    IMM,
     MNTDP,
     MNTDPS,
     PNN,
     RCL,
     SI,
+    VCL,
+    VGR,
     Finetune,
+    ICaRL,
+    ICaRLOfGEM,
     Independent,
     Joint,
     Learner,
     LwF,
+    MCDropout,
     Multimodal,
     NewHead,
     NewLeg,
     Phase,
+    StopByKept,
+    VCLCoreset,
 )
 from cl_lightning.learners.parts.memory import last_of_each_task, reservoir
 from cl_lightning.learners.parts.stored import mapped
@@ -83,6 +94,17 @@ LEARNERS: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "mntdp_d": (MNTDP, {}),
     "mntdp_s": (MNTDPS, {}),
     "rcl": (RCL, {"trials": 1}),
+    "den": (DEN, {}),
+    "icarl": (ICaRL, {"total": 20}),
+    "icarl_gem": (ICaRLOfGEM, {"total": 20}),
+    "imm": (IMM, {}),
+    "vcl": (VCL, {}),
+    "vcl_coreset": (VCLCoreset, {"size": 4}),
+    "coreset_only": (VCLCoreset, {"size": 4, "prior": "standard"}),
+    "mc_dropout": (MCDropout, {}),
+    "vgr": (VGR, {}),
+    "dgr": (DGR, {}),
+    "stop_by_kept": (StopByKept, {"images": 10}),
 }
 # Steps that read values back from the device, and why.
 READS = {
@@ -92,19 +114,28 @@ READS = {
 }
 
 
-def stream() -> Stream:
-    """One whose outputs are masked."""
-    return toys.stream(head="multi_train_test")
+SINGLE_PASS = "er, in a single pass"
+REFUSE_MASKS = ("vcl", "vcl_coreset", "coreset_only", "dgr")  # in training
+
+
+def stream(name: str = "") -> Stream:
+    """One whose outputs are masked, in training, too, where the learner may be given one."""
+    return toys.stream(
+        head="multi_test" if name in REFUSE_MASKS else "multi_train_test",
+        n_val=0 if name == SINGLE_PASS else 40,
+    )
+
+
+def settings(name: str, **options: Any) -> Training:
+    return toys.training(single_pass=name == SINGLE_PASS, **options)
 
 
 def after_one_task(name: str) -> Learner:
     """A learner with a task behind it, so that it has memories, importances, modules."""
     cls, options = LEARNERS[name]
-    s = stream()
-    learner = cls(
-        build=toys.builder(s, dropout=0.2), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.1}], **options
-    )
-    return toys.learn(learner, s, toys.training(max_epochs=1), tasks=1).learner
+    s, grid = stream(name), [{"lr": 0.01}, {"lr": 0.1}][: 1 if name == SINGLE_PASS else 2]
+    learner = cls(build=toys.builder(s, dropout=0.2), head=s.head, grid=grid, **options)
+    return toys.learn(learner, s, settings(name, max_epochs=1), tasks=1).learner
 
 
 class NoWaiting(TorchDispatchMode):
@@ -122,18 +153,23 @@ class NoWaiting(TorchDispatchMode):
         return out
 
 
-def one_step_on(learner: Learner, device: torch.device, watched: AbstractContextManager) -> PhaseRun:
+def one_step_on(
+    learner: Learner, device: torch.device, watched: AbstractContextManager, name: str = ""
+) -> PhaseRun:
     """The first step in the second task: the engine's, without Lightning's loop around it."""
     learner.to(device)
-    task = stream().task(1, lease=Lease(device))
+    task = stream(name).task(1, lease=Lease(device))
     with (
         patch.object(MNTDP, "scores", lambda self, task: [1.0]),  # a search reads values, once a task
-        patch.object(MNTDPS, "halves", lambda self, task: [task.train] * 2),  # and so does this
+        patch.object(MNTDPS, "halves", lambda self, task: [task.train] * 2),  # and so do these
+        patch.object(VGR, "past", lambda self, task: []),
+        patch.object(VCLCoreset, "examples", lambda self, task: task.train),
     ):
         phase = next(learner.learn(task))
     blocks = Blocks(task.train, (0, "task1", 0), 10, 1, 1, 1)
-    settings = toys.training(clip=1.0)
-    run = PhaseRun(phase, phase.candidates, task, settings, blocks, hooks_of(learner), train_block)
+    run = PhaseRun(
+        phase, phase.candidates, task, settings(name, clip=1.0), blocks, hooks_of(learner), train_block
+    )
     learner.phase_run = run
     learner.to(device)
     optimizer = run.make_optimizer(device)
@@ -144,8 +180,8 @@ def one_step_on(learner: Learner, device: torch.device, watched: AbstractContext
     return run
 
 
-def one_step_on_meta(learner: Learner) -> PhaseRun:
-    return one_step_on(learner, META, NoWaiting())
+def one_step_on_meta(learner: Learner, name: str = "") -> PhaseRun:
+    return one_step_on(learner, META, NoWaiting(), name)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -153,8 +189,8 @@ def test_a_step_of_every_learner_stays_on_its_device(name: str) -> None:
     learner = after_one_task(name)
     expected = pytest.raises(LearnerError, match="meta tensor") if name in READS else nullcontext()
     with expected:
-        run = one_step_on_meta(learner)
-        assert len(run.candidates) > 1
+        run = one_step_on_meta(learner, name)
+        assert len(run.candidates) > (name != SINGLE_PASS)
         assert all(p.device == META for c in run.candidates for p in c.network.parameters())
         assert run.costs.candidate_examples == 10 * len(run.trainable)
 

@@ -20,7 +20,7 @@ from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.phases import Phases
 from cl_lightning.engine.trainer import new_trainer
 from cl_lightning.errors import Refusal
-from cl_lightning.learners import Candidate, Finetune, Phase
+from cl_lightning.learners import Finetune, Phase
 from tests import toys
 from tests.toys import builder, learn
 
@@ -104,16 +104,6 @@ def test_one_candidate_needs_none() -> None:
     assert learned.winner(2)["val_accuracy"] is None
 
 
-@pytest.mark.parametrize("names", [(), ("a", "a")])
-def test_candidates_need_names_of_their_own(names: tuple) -> None:
-    class Nameless(Finetune):
-        def candidates(self, task):
-            return [Candidate(copy.deepcopy(self.network), name=name) for name in names]
-
-    with pytest.raises(Refusal, match="a name of its own"):
-        learn(make(Nameless), toys.stream())
-
-
 class Coreset(Finetune):
     """Tests with a copy that saw three stored examples once more."""
 
@@ -176,16 +166,6 @@ def test_of_scores_below_zero_the_highest_wins_in_one_share_or_several() -> None
         assert found == [(0.5, -2.0)]
 
 
-@pytest.mark.parametrize("score", [float("nan"), float("inf")])
-def test_a_score_that_cannot_be_compared_is_refused_by_name(score: float) -> None:
-    class Odd(Finetune):
-        def learn(self, task):
-            yield Phase(self.candidates(task), name="odd", score=lambda c, val: score)
-
-    with pytest.raises(Refusal, match=rf"score of lr=0\.01 in phase 'odd' of task 0 is {score}.*finite"):
-        learn(make(Odd), toys.stream(tasks=1))
-
-
 def test_strategies_of_lightning_that_look_at_one_model_are_refused() -> None:
     with pytest.raises(Refusal, match=r"EarlyStopping.*trainer\.patience"):
         new_trainer(toys.one_epoch(), [], [pl.callbacks.EarlyStopping("loss")])
@@ -215,17 +195,6 @@ def test_values_outside_their_range_are_refused(options: dict) -> None:
 def test_loaders_give_the_phase_its_mini_batches_and_nothing_before() -> None:
     with pytest.raises(RuntimeError, match="no phase"):
         StreamDataModule(toys.stream()).train_dataloader()
-
-
-def test_training_settings_describe_exactly_the_keys_of_the_configuration() -> None:
-    from dataclasses import fields
-
-    import yaml
-
-    from cl_lightning.config.resolvers import conf_dir
-
-    keys = yaml.safe_load((Path(conf_dir()) / "trainer" / "default.yaml").read_text())
-    assert set(keys) == {field.name for field in fields(Training)}
 
 
 class LooksAround(Coreset):

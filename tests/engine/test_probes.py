@@ -7,8 +7,8 @@ from time import sleep
 
 import pytest
 
-from cl_lightning.engine import scoring
 from cl_lightning.evaluation.evaluator import Evaluator
+from cl_lightning.store.files import Store
 from tests.commands import but_what_may_differ, run
 from tests.dying import killed
 from tests.test_resume import FRAGILE
@@ -89,13 +89,32 @@ def test_all_candidates_are_probed_where_asked_for_and_the_chosen_one_as_before(
 def test_weights_are_kept_only_where_nobody_knows_yet_whose_probes_are_asked_for(
     options: tuple, keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = []
-    original = scoring.copy_of_weights
-    monkeypatch.setattr(
-        scoring, "copy_of_weights", lambda network, cpu=False: (kept.append(cpu), original(network, cpu))[1]
+    names, original = [], Store.save_tensors
+    monkeypatch.setattr(Store, "save_tensors", lambda *given: (names.append(given[1]), original(*given))[1])
+    results = run(
+        tmp_path, *options, "trainer.probe_every=5", "trainer.batch_size=10", "stream.tasks=2",
+        "trainer.patience=null", "trainer.max_epochs=2",
+    )  # fmt: skip
+    kept, candidates = [name for name in names if "/looks/" in name], results["selected"][0]["candidates"]
+    assert len(kept) == len(results["probes"]) * candidates * keeps
+    assert not list(tmp_path.rglob("looks")), "gone with the task"
+
+
+def test_checkpoints_hold_no_weights_for_probes(tmp_path: Path) -> None:
+    sizes, fault = [], "block:4"
+    options = (
+        *PROBED[1:],
+        "selection.grid.lr=[0.01,0.001]",
+        "trainer.block=2",
+        "trainer.checkpoint_minutes=0",
     )
-    run(tmp_path, *options, "trainer.probe_every=5", "trainer.batch_size=10", "stream.tasks=2")
-    assert (True in kept) == keeps
+    for probed in ((), ("trainer.probe_every=1",)):
+        folder = tmp_path / str(len(probed))
+        killed(fault, lambda: run(folder, *options, *probed))  # noqa: B023
+        (checkpoint,) = folder.rglob("work/inside/*.pt")
+        sizes.append(checkpoint.stat().st_size)
+    (kept,) = {file.stat().st_size for file in folder.rglob("looks/*.pt")}
+    assert abs(sizes[1] - sizes[0]) < kept / 4
 
 
 def test_seconds_of_probes_are_not_those_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +130,9 @@ def test_seconds_of_probes_are_not_those_of_training(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     "fault", ["block:12", "record written:4", "record written:5", "record written:6", "phase done:2"]
 )
-def test_probes_survive_a_kill(fault: str, tmp_path: Path) -> None:
-    options = (*FRAGILE, "selection=none", "trainer.probe_every=4")
+@pytest.mark.parametrize("of", ["selection=none", "selection.grid.lr=[0.01,0.001]"])
+def test_probes_survive_a_kill(of: str, fault: str, tmp_path: Path) -> None:
+    options = (*FRAGILE, of, "trainer.probe_every=4")
     killed(fault, lambda: run(tmp_path / "killed", *options))
     resumed, whole = run(tmp_path / "killed", *options), run(tmp_path / "whole", *options)
     assert but_what_may_differ(resumed) == but_what_may_differ(whole)

@@ -68,8 +68,13 @@ def plateaus(*names: str, folder: Path | None = None, **options: Any) -> dict[st
     """The steps of each candidate, and its weights."""
     learner = Scripted(script=SCRIPT, grid=[{"name": name.removeprefix("name=")} for name in names])
     kept: dict[str, list[float]] = {}
-    original = learner.read
-    learner.read = lambda c, val: (kept.update({c.name: c.network.w.tolist()}), original(c, val))[1]
+
+    def read(c: Any, _: object) -> float:
+        """Scored at each step: a row goes on where a kill left it."""
+        kept[c.name] = c.network.w.tolist()
+        return SCRIPT[c.name][min(learner.phase_run.step, len(SCRIPT[c.name]) - 1)]
+
+    learner.read = read  # type: ignore[method-assign]
     settings = toys.training(**{**SIX_STEPS, **PLATEAU, **options})
     learned = toys.learn(learner, toys.stream(tasks=1), settings, folder)
     return {c.name: (c.steps, kept[c.name]) for c in learned.phase(0).candidates if c.name in kept}
@@ -95,6 +100,13 @@ def test_a_rate_that_fell_is_as_low_after_a_kill(tmp_path: Path) -> None:
 
         killed("block:5", learned)
         assert learned().weights.tolist() == ends(whole)
+
+
+def test_each_candidate_goes_on_with_its_own_rate_after_a_kill(tmp_path: Path) -> None:
+    """Two rates have fallen by then, one of them twice; none has left."""
+    killed("block:4", lambda: plateaus(*SCRIPT, folder=tmp_path))
+    ended = plateaus(*SCRIPT, folder=tmp_path)
+    assert ended == {name: (len(rates), left(*rates)) for name, rates in RATES.items()}
 
 
 def test_a_plateau_needs_a_score_and_a_schedule_one_way() -> None:

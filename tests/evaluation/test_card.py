@@ -352,6 +352,7 @@ def test_a_learner_that_masks_outputs_itself_has_no_shared_head(
 ) -> None:
     results = run(
         tmp_path,
+        "learner=independent",
         f"learner._target_=tests.evaluation.test_card.{cls.__name__}",
         "stream.head=domain",
         "selection=none",

@@ -536,3 +536,25 @@ def test_agem_learns_three_tasks_as_by_hand() -> None:
         x_old, y_old = torch.cat([x_old, task.x[-20:]]), torch.cat([y_old, task.y[-20:]])
     assert min(products) < 0 < max(products)
     assert by_hand.equal(learner.network, net)
+
+
+def test_each_pass_over_a_memory_shifts_running_statistics_in_its_turn() -> None:
+    """As in the authors' program, whose networks stay in training mode: the mini-batch, then a memory after
+    the other, each a tenth of the way to its mean."""
+
+    class Normed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.out = torch.nn.BatchNorm1d(36), torch.nn.Linear(36, 4)
+
+        def forward(self, x: torch.Tensor, task: object = None) -> torch.Tensor:
+            return self.out(self.norm(x.flatten(1)))
+
+    learner = learned(GEM, memories=20)
+    learner.network = Normed().train()
+    edited(learner, batch_of(2))
+    mean = torch.zeros(36)
+    for x in (batch_of(2).x, *learner.memory["x"][:2]):
+        mean = 0.9 * mean + 0.1 * x.flatten(1).mean(0)
+    assert torch.allclose(learner.network.norm.running_mean, mean, atol=1e-6)
+    assert learner.network.norm.num_batches_tracked == 3

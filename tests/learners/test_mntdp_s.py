@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -172,13 +173,18 @@ def in_turn(halves: list[Tensor]) -> list[tuple[tuple, int, Tensor]]:
     return found
 
 
-@both_gammas
-@pytest.mark.parametrize("rate", [RATE, 1000.0])
-def test_a_task_is_learned_as_by_hand(gamma: str, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("gamma", "rate", "draw"),
+    [
+        ("paths", RATE, "example"), ("paths", 1000.0, "batch"), ("paths", RATE, "never"),
+        ("decisions", 1000.0, "example"), ("decisions", RATE, "batch"),
+    ],
+)  # fmt: skip
+def test_a_task_is_learned_as_by_hand(gamma: str, rate: float, draw: str) -> None:
     """The search takes half of 24 mini-batches, or four where Gamma is soon sure: from there on the chosen
     path takes both halves."""
     s = by_hand.pairs()
-    learner, found = noted(s, gamma=gamma, gamma_lr=rate, entropy=ENTROPY)
+    learner, found = noted(s, gamma=gamma, gamma_lr=rate, entropy=ENTROPY, draw=draw)
     old, train = by_hand.fresh(0, NARROW), s.task(1).train
     by_hand.train(old, s.task(0).train, 0)
     fresh, logits = by_hand.fresh(1, NARROW), torch.zeros(len(found.gamma))
@@ -197,12 +203,16 @@ def test_a_task_is_learned_as_by_hand(gamma: str, rate: float) -> None:
                 r = torch.tensor([-float(by_hand.loss(net(way), x[i : i + 1], y[i : i + 1]))
                                   for i, way in enumerate(ways)])  # fmt: skip
             logits += rate * upwards(logits, gamma, ways, (r - r.mean()).tolist())
+        elif searching and draw == "example":
+            ways = torch.multinomial(p[:3], len(rows), replacement=True, generator=rng(*key, "path")).tolist()
+            new = [*itertools.chain(*entries), *column[2:]]
+            losses = [by_hand.loss(net(way), x[i : i + 1], y[i : i + 1]) for i, way in enumerate(ways)]
+            slopes = torch.autograd.grad(sum(losses) / len(rows), new, allow_unused=True)
+            by_hand.move(new, by_hand.row([torch.zeros_like(w) if g is None else g
+                                           for w, g in zip(new, slopes)]))  # fmt: skip
         else:
-            way = (
-                int(torch.multinomial(p[:3], 1, generator=rng(*key, "path")))
-                if searching
-                else int(p.argmax())
-            )
+            draws = searching and draw == "batch"
+            way = int(torch.multinomial(p[:3], 1, generator=rng(*key, "path")) if draws else p.argmax())
             chosen += [] if searching else [way]
             if way < 3:
                 new = net(way)[2 * way :]
@@ -365,7 +375,7 @@ def test_a_task_without_sources_is_learned_as_by_mntdp_d_and_not_once_for_each_r
 
 
 def test_candidates_of_a_grid_end_alone_as_in_company() -> None:
-    s = copied()
+    s = replace(copied(), show=Show(shape=[3, 16, 16]))
     grid = [{"lr": lr, "gamma_lr": rate} for lr in (0.003, 0.03) for rate in (0.01, 0.3)]
     build = partial(ResNet, input_shape=s.shape, width=4, channels_last=False)
     found = []
@@ -420,20 +430,23 @@ def test_operations_are_those_of_the_paths_that_were_taken_by_hand() -> None:
     expected = 0
     for kind, images in counted.items():
         if kind == "gamma":
-            each = sum(layers)
-        else:
-            r = int(kind.removeprefix("reuse="))
+            expected += 2 * sum(images) * sum(layers)
+            continue
+        numbers = [sum(images)]  # of images by path
+        first = int(kind.removeprefix("reuse=")) if kind.startswith("reuse") else 0
+        if kind.startswith("paths"):
+            numbers = [len(images) * n for n in json.loads(kind.removeprefix("paths="))]
+        for r, n in enumerate(numbers, start=first):
             trained = layers[r:]
-            each = sum(layers) + 2 * sum(trained) - trained[0] if trained else 0
-        expected += 2 * sum(images) * each
-    assert set(counted) > {"gamma"}
+            expected += 2 * n * (sum(layers) + 2 * sum(trained) - trained[0] if trained else 0)
+    assert {kind[:5] for kind in counted} == {"gamma", "paths", "reuse"}
     assert costs["step_flops"] == expected
 
 
 @pytest.mark.parametrize("k", [1, "all"])
 @both_gammas
 def test_a_task_that_was_there_before_is_re_used_on_augmented_images(gamma: str, k: Any) -> None:
-    s = replace(copied(n_train=300, again=40), show=Show(shape=[3, 8, 8], crop=1))
+    s = replace(copied(n_train=300, again=40), show=Show(shape=[3, 16, 16], crop=1))
     build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     learner: Any = MNTDPS(build=build, head=s.head, seed=0, gamma=gamma, k=k, gamma_lr=0.1, entropy=0.0)
     settings = toys.training(max_epochs=12, patience=1000, lr=0.003)

@@ -11,7 +11,18 @@ import pytest
 
 from cl_lightning.cli.report import main
 from cl_lightning.report import across
-from cl_lightning.report.across import bars, by_learner, first_task, matrices, radar, so_far, tradeoff
+from cl_lightning.report.across import (
+    bars,
+    by_learner,
+    first_task,
+    logged,
+    matrices,
+    radar,
+    ranks,
+    so_far,
+    tradeoff,
+)
+from cl_lightning.report.across import paths as across_paths
 from cl_lightning.report.figures import draw_across
 from cl_lightning.report.parts import found
 from cl_lightning.report.results import sealed, text_of
@@ -41,6 +52,11 @@ def test_runs_are_shown_by_learner_and_apart_where_a_learner_has_several_on_a_st
         "gem gemrot": 3,
     }
     assert "er" not in apart
+    ten, twenty = (
+        sealed({**run("er", 0), "fingerprint": str(size), "config": {"learner": {"size": size}}})  # type: ignore[typeddict-item]
+        for size in (10, 20)
+    )
+    assert list(by_learner([ten, twenty])) == ["er size=10", "er size=20"]
 
 
 def test_curves_are_means_over_seeds_in_bands_of_a_deviation() -> None:
@@ -67,6 +83,39 @@ def test_accuracy_so_far_and_memory_are_those_of_the_results() -> None:
             assert accuracy[name] == pytest.approx(means)
 
 
+def test_ranks_are_those_of_mean_accuracies_in_each_experiment() -> None:
+    (panel,) = ranks.figure(LEARNERS).axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == [
+        "permutations\ndomain",
+        "rotations\ndomain",
+    ]
+    for container in panel.containers:
+        expected = [
+            fmean(r["metrics"]["average_accuracy"] for r in of(container.get_label(), stream))
+            for stream in ("permutations", "rotations")
+        ]
+        assert list(container.lines[0].get_ydata()) == pytest.approx(expected)
+    assert len(panel.containers) == 3
+    assert ranks.figure({"gem": [*RUNS, {**of("gem", "rotations")[0], "fingerprint": "other"}]}) is None
+
+
+def with_logs() -> list[Any]:
+    """Runs that logged three numbers each: 0, 1 and 2 and their seed."""
+    logs = [{"batches": {"gradient": [[40 + i, float(i + run["seed"])] for i in range(3)]}} for run in RUNS]
+    return [{**run, "own": {"learned": {}, **own}} for run, own in zip(RUNS, logs)]
+
+
+def test_what_was_logged_is_shown_as_means_over_seeds_by_learner_and_stream() -> None:
+    (panel,) = logged.figure(by_learner(with_logs())).axes
+    shown = lines(panel)
+    assert set(shown) == {
+        f"{name}, {stream}" for name in LEARNERS for stream in ("rotations", "permutations")
+    }
+    assert shown["gem, rotations"] == [1.0, 2.0, 3.0], "of seeds 0, 1 and 2"
+    assert panel.get_title() == "gradient"
+    assert logged.figure(LEARNERS) is None
+
+
 def test_bars_are_as_high_as_the_metrics() -> None:
     figure = bars.figure(LEARNERS)
     for panel, stream in zip(figure.axes, ("permutations", "rotations")):
@@ -91,6 +140,7 @@ def test_accuracy_stands_against_what_is_held_and_computed() -> None:
             last = of(name, stream)[0]["costs"][-1]["held"]
             assert points["memory, MB", name, acc] == pytest.approx(sum(last.values()) / 1e6)
             assert points["operations, Tflop", name, acc] == pytest.approx(15)  # 1 + 2 + .. + 5
+            assert points["processor, s", name, acc] == pytest.approx(5)  # one a task
 
 
 def test_the_radars_best_learner_of_an_axis_stands_on_the_circle() -> None:
@@ -123,10 +173,33 @@ def test_matrices_are_means_entry_by_entry() -> None:
         assert shown[f"{name}\nrotations"][3][1] == pytest.approx(fmean(cells))
 
 
+def test_the_points_that_no_other_has_beaten_are_joined() -> None:
+    panel = tradeoff.figure(LEARNERS).axes[0]
+    x, y = next((line.get_xdata(), line.get_ydata()) for line in panel.lines if line.get_linestyle() == ":")
+    means = {
+        name: fmean(r["metrics"]["average_accuracy"] for r in of(name, "permutations")) for name in LEARNERS
+    }
+    assert means["finetune"] < means["gem"] < means["modular"]  # the first two hold the same
+    held = [
+        sum(of(name, "permutations")[0]["costs"][-1]["held"].values()) / 1e6 for name in ("gem", "modular")
+    ]
+    assert list(x) == pytest.approx(held)
+    assert list(y) == pytest.approx([means["gem"], means["modular"]])
+
+
+def test_paths_stand_beside_each_other() -> None:
+    figure = across_paths.figure(LEARNERS)
+    for panel, stream in zip(figure.axes, ("permutations", "rotations")):
+        assert panel.get_title() == f"modular\n{stream}, seed 0"
+        assert panel.images[0].get_array().tolist() == [[1, 1, 1, 1], *[[0, 1, 1, 1]] * 4]
+    assert across_paths.figure({"gem": LEARNERS["gem"]}) is None
+
+
 @pytest.mark.parametrize("name", sorted(found("figure", across)))
 def test_figures_are_a_column_wide_have_whole_ticks_and_letters_of_eight_points(name: str) -> None:
     with styled():
-        figure = found("figure", across)[name](by_learner(run for run in RUNS if run["name"] == "rotations"))
+        rotations = (run for run in with_logs() if run["name"] == "rotations")
+        figure = found("figure", across)[name](by_learner(rotations))
         figure.canvas.draw()
     assert figure.get_figwidth() <= 2 * WIDTH
     for axes in figure.axes:
@@ -150,3 +223,20 @@ def test_all_figures_are_saved_in_three_formats_by_a_command(tmp_path: Path) -> 
     draw_across(RUNS[:4], again)
     assert (again / "bars.svg").read_bytes() == (tmp_path / "to" / "bars.svg").read_bytes()
     assert main(["figures", str(again)]) == 2
+
+
+def test_where_probes_looked_the_first_tasks_curve_goes_through_them() -> None:
+    """Of three tasks with two mini-batches each, two seeds; a learner without probes has whole numbers."""
+
+    def probed(run: Any, more: float) -> Any:
+        places = [(0, 2), (1, 1), (1, 2), (2, 1), (2, 2)]
+        rows = [{"task": task, "phase": 0, "step": step} for task, step in places]
+        values = [0.9, 0.8, 0.6, 0.4, 0.2]
+        return {**run, "probes": [{**r, "accuracies": [v + more, 0.5]} for r, v in zip(rows, values)]}
+
+    runs = [probed(run, more) for run, more in zip(of("gem", "rotations"), (0.0, 0.1))]
+    (panel,) = first_task.figure({"gem": runs, "finetune": of("finetune", "rotations")}).axes
+    (gem, finetune) = panel.lines
+    assert list(gem.get_xdata()) == [1.5, 2.0, 2.5, 3.0]
+    assert list(gem.get_ydata()) == pytest.approx([0.85, 0.65, 0.45, 0.25])
+    assert list(finetune.get_xdata()) == [1, 2, 3, 4, 5]

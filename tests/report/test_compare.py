@@ -791,3 +791,13 @@ def test_images_that_stand_in_for_others_are_named_below_the_table_and_beside_no
         out = capsys.readouterr().out
         assert "gem_rotations: usps for mnist (data.substitute)." in out
         assert "paper" not in out
+
+
+def test_below_the_table_stands_why_a_row_lacks_a_number(tmp_path: Path) -> None:
+    matrix = [[0.1, 0.1], [0.5, 0.2], [0.4, 0.6]]
+    result(tmp_path, "gem", 0, 0.5, accuracy_matrix=matrix, metrics=metrics_of(matrix))
+    untold = [[None, None], [0.5, None], [0.4, 0.6]]
+    result(tmp_path, "ewc", 0, 0.5, accuracy_matrix=untold, metrics=metrics_of(untold))
+    said = notes(groups_in([tmp_path]))
+    assert "No FWT: a task could not be predicted, in gem_rotations ewc." in said
+    assert not any("BWT" in line for line in said)

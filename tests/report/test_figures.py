@@ -8,6 +8,8 @@ import pytest
 
 from cl_lightning.report.figures import draw
 from cl_lightning.report.parts.accuracy import heat
+from cl_lightning.report.parts.curves import curves_of
+from cl_lightning.report.parts.curves import figure as curves
 from cl_lightning.report.parts.over_tasks import figure as over_tasks
 from cl_lightning.report.parts.over_tasks import mean_so_far
 from cl_lightning.report.parts.paths import path_graph
@@ -28,13 +30,29 @@ RESULTS = {
 
 def test_accuracy_is_the_mean_over_the_tasks_so_far() -> None:
     assert [mean_so_far(RESULTS["accuracy_matrix"], i) for i in (1, 2, 3)] == pytest.approx([0.8, 0.8, 0.7])
-    accuracy, _ = over_tasks(RESULTS).axes
+    each, accuracy, _ = over_tasks(RESULTS).axes
     assert accuracy.lines[0].get_ydata() == pytest.approx([0.8, 0.8, 0.7])
+    shown = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in each.lines}
+    assert shown == {"0": ([1, 2, 3], [0.8, 0.6, 0.5]), "1": ([2, 3], [1.0, 0.9]), "2": ([3], [0.7])}
+
+
+def test_learning_curves_are_what_probes_saw_of_what_was_chosen_on_the_task_being_learned() -> None:
+    def look(task: int, phase: int, step: int, accuracy: float, **candidate: str) -> dict:
+        return {"task": task, "phase": phase, "step": step, "accuracies": [accuracy] * 2, **candidate}
+
+    looks = [look(0, 0, 0, 0.1), look(0, 0, 5, 0.2), look(0, 1, 0, 0.3), look(0, 1, 9, 0.4)]
+    looks += [look(1, 0, 2, 0.5, candidate="a"), look(1, 0, 2, 0.6, candidate="b")]
+    run = {"probes": looks, "selected": [{"task": 1, "candidate": "b"}]}
+    assert curves_of(run) == {0: {0: 0.3, 9: 0.4}, 1: {2: 0.6}}  # of task 0 its second phase
+    (axes,) = curves(run).axes
+    shown = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
+    assert shown == {"0": ([0, 9], [0.3, 0.4]), "1": ([2], [0.6])}
+    assert curves({"probes": [], "selected": []}) is None
 
 
 def drawn(results: dict) -> dict[str, list[float]]:
     """What the panel of memory shows, by the words of its legend."""
-    memory = over_tasks(results).axes[1]
+    memory = over_tasks(results).axes[2]
     assert all(list(line.get_xdata()) == [1, 2, 3] for line in memory.lines)
     return {line.get_label(): list(line.get_ydata()) for line in memory.lines}
 

@@ -13,9 +13,10 @@ import pytest
 from cl_lightning.cli.report import main
 from cl_lightning.report import pages
 from cl_lightning.report.compare import Group
-from cl_lightning.report.comparisons import comparisons, over_streams
+from cl_lightning.report.comparisons import comparison_table, comparisons, over_streams
 from cl_lightning.report.pages import extract_of, page_of, region, side_by_side, update
 from cl_lightning.report.paper import command, heads_and_rows, missing, runs_of
+from cl_lightning.report.papers.mntdp import claims
 from cl_lightning.report.printed import tables
 from tests.commands import configure
 from tests.docs import PAGES, ROOT
@@ -128,6 +129,32 @@ def test_an_extract_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.commit is None  # of another program than the one that is here
 
 
+def test_agreement_with_the_first_paper_by_hand() -> None:
+    """Of S-: T of New-head and New-leg has the printed sign, PNN's has not; AlexNet's is against
+    Independent."""
+
+    def of(learner: str, network: str, A: float, T: float, last: float, **learners: str) -> Group:
+        settings = {"data": "real", "backbone._target_": f"cl_lightning.backbones.{network}"}
+        settings |= {f"learner.{key}": value for key, value in learners.items()}
+        values = {"average_accuracy": [A], "transfer": [T], "last_task": [last], "memory": [10 * A]}
+        return Group("ctrl_minus", learner, settings, (0,), values, departs={})
+
+    groups = [
+        of("independent", "ResNet", 0.5, 0.0, 0.4),
+        of("new_head_freeze", "ResNet", 0.6, 0.3, 0.7, trunk="freeze"),
+        of("new_leg_freeze", "ResNet", 0.4, 0.2, 0.6, trunk="freeze"),
+        of("pnn", "ResNet", 0.7, -0.1, 0.3),
+        of("mntdp_d", "ResNet", 0.1, 0.2, 0.6),
+        of("mntdp_d", "AlexNet", 0.2, 0.3, 0.35),  # .3 above an AlexNet alone, and .05 below Independent
+    ]
+    sign, rank, pnn, memory = claims(groups)
+    assert sign[2:] == ["3 of 5", "PNN (table 13), MNTDP-D AlexNet (table 13)"]
+    # Printed A is .56, .54, .47, .62, .67, .63 in this order: ranks 2 1 0 3 5 4, here 3 4 2 5 0 1
+    assert rank[2] == f"{1 - 6 * (1 + 9 + 4 + 4 + 25 + 9) / (6 * 35):.2f} of 6 rows" == "-0.49 of 6 rows"
+    assert pnn == ["PNN's T", "table 13", "-0.100", "printed +0.290"]
+    assert memory == ["PNN's memory over MNTDP-D's", "table 13", "7.00", "printed 5.55"]
+
+
 def test_what_is_in_no_table_stands_beside_nothing(tmp_path: Path) -> None:
     page = tmp_path / "gem.md"
     page.write_text("# GEM\n")
@@ -162,8 +189,28 @@ def test_a_row_that_was_not_run_has_the_command_that_runs_it() -> None:
     )
 
 
+def test_the_accuracy_on_each_task_at_the_end_is_the_mean_over_seeds() -> None:
+    """Both have an average of 0.5; what they remember is another task."""
+
+    def group(learner: str, *tasks: list[float], **settings: object) -> Group:
+        numbers = {f"task {i}": values for i, values in enumerate(tasks)}
+        return Group(
+            "split", learner, settings, (0, 1), {**numbers, "average_accuracy": [0.5, 0.5]}, departs={}
+        )
+
+    groups = [
+        group("vcl", [1.0, 0.9], [0.0, 0.1]),
+        group("ewc", [0.0, 0.0], [1.0, 1.0], **{"learner.strength": 3}),
+    ]
+    assert region("each task split", "robust", groups) == (
+        "| learner | each task | ACC | seeds |\n| --- | --- | --- | --- |\n"
+        "| ewc | 0.00, 1.00 | 0.500 ± 0.000 | 2 |\n| vcl | 0.95, 0.05 | 0.500 ± 0.000 | 2 |"
+    )
+    assert "ewc" not in region("each task split learner.strength=", "robust", groups)
+
+
 def test_what_this_version_does_not_have_is_said() -> None:
-    cell = tables("robust")[0].rows["split MNIST"]["entropy"]
+    cell = tables("robust")[0].rows["split MNIST"]["entropy, nats"]
     assert missing(replace(cell, experiments=("unheard",))) == "no experiment unheard yet"
     assert (
         missing(replace(cell, experiments=(), overrides={"learner": "unheard"})) == "no learner unheard yet"
@@ -216,6 +263,25 @@ def test_the_commands_of_rows_compose(paper: str) -> None:
         configure(*(word for word in words[3:] if not word.startswith(("seed=", "selection=", "--"))))
 
 
+def test_a_number_that_runs_do_not_have_says_why() -> None:
+    lacking = replace(extract("ctrl_minus", "mntdp_d", [0.6]), undefined={"gain": "other classes"})
+    row = row_of("mntdp", "table 13", "MNTDP-D", [lacking])
+    assert (row["δ"], row["F"]) == ("0 → - (other classes)", "0 → - (not measured)")
+
+
+def test_what_learners_of_one_seed_are_compared_by_is_one_stream() -> None:
+    base = extract("x", "a", [0.1 * seed for seed in range(7)], **{"stream.n_train": 10})
+    above = extract("x", "b", [0.1 * seed + 0.05 for seed in range(7)], **{"stream.n_train": 10})
+    more = extract("x", "b", [0.9] * 7, **{"stream.n_train": 20})
+    digests = replace(above, images=frozenset({("mnist", "other")}))
+    heads, rows = comparison_table([base, above, more, digests], "a")
+    assert heads[0] == "ACC against a n_train=10"
+    nothing = "no numbers of the same streams and seeds"
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("b n_train=10", "better"), ("b n_train=20", nothing), ("b n_train=10", nothing),
+    ]  # fmt: skip
+
+
 def test_runs_stand_in_the_row_of_their_own_settings(tmp_path: Path) -> None:
     from cl_lightning.report.compare import groups_in
 
@@ -244,7 +310,8 @@ def test_a_page_that_asks_for_what_is_not_there_is_told_what_is() -> None:
     from cl_lightning.errors import Refusal
 
     with pytest.raises(
-        Refusal, match="Known are runs, compared, not reproduced and the tables table 1, table 2"
+        Refusal,
+        match="Known are runs, each task, compared, claims, not reproduced and the tables table 1, table 2",
     ):
         region("table 9", "gem", [])
     assert main(["paper=gam"]) == 2

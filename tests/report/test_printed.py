@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 
+from cl_lightning.metrics.table import METRICS
+from cl_lightning.report.compare import values_of
 from cl_lightning.report.printed import Table, content, names, paper_of, tables
+from tests.report.whole import whole_results
 
 # Cells, those with a number, and their sum, counted from the papers' texts. Errors in print are cells, too.
 COUNTED = {
@@ -43,6 +49,33 @@ def test_every_cell_of_a_table_is_there_and_their_sum_is_that_of_the_text(name: 
     cells, with_number, total = COUNTED[name]
     assert (len(found), len(known)) == (cells, with_number)
     assert sum(known) == pytest.approx(total, abs=0.006)
+
+
+DIGESTS = {  # of all cells, when each was held against the papers' texts: row, column, number and error
+    "gem": "2f19a71c16d61fd8",
+    "icann18": "64b4c95a8cb4dbf7",
+    "iclr19": "b31844ddad390671",
+    "mntdp": "ca6ffae2bc1924dd",
+    "robust": "ab9cbf223bdc3f6b",
+}
+
+
+@pytest.mark.parametrize("paper", DIGESTS)
+def test_every_cell_is_the_one_that_was_held_against_the_text(paper: str) -> None:
+    cells = [
+        [table.name, name, place, cell.value, cell.error]
+        for table in tables(paper)
+        for name, row in table.rows.items()
+        for place, cell in enumerate(row.values())
+    ]
+    assert hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:16] == DIGESTS[paper]
+
+
+@pytest.mark.parametrize("paper", ["gem", "icann18", "mntdp", "robust"])
+def test_every_result_of_a_table_is_one_that_runs_have(paper: str) -> None:
+    cells = [cell for table in tables(paper) for row in table.rows.values() for cell in row.values()]
+    named = {name for cell in cells for name in (cell.result, cell.also) if name}
+    assert named <= {*values_of(whole_results()), *(metric.name for metric in METRICS)}
 
 
 def test_the_first_paper_has_1140_cells_and_all_five_are_there() -> None:

@@ -137,12 +137,10 @@ def test_of_modular_learners_it_is_said_what_each_task_re_used_and_of_others_not
     for index, (path, note) in enumerate(zip(paths, results["notes"])):
         count = len(set(path) & {module for earlier in paths[:index] for module in earlier})
         assert note["reused"] == count
-        assert cells_of(index, text) == [
-            str(index),
-            "2",
-            str(count),
-            str(sources[index][0]) if count else "-",
-        ]
+        *cells, nearest = cells_of(index, text)
+        assert cells == [str(index), "2", str(count), str(sources[index][0]) if count else "-"]
+        near = sorted(enumerate(note["scores"]), key=lambda pair: -pair[1])
+        assert nearest == ", ".join(f"{j}: {score:.3f}" for j, score in near)
     assert any(note["reused"] for note in results["notes"])
     assert "re-used" not in shown(fake(tmp_path, 2))
 
@@ -218,3 +216,21 @@ def test_the_time_left_is_that_of_as_many_tasks_at_the_pace_so_far(monkeypatch: 
     now[0] += 60
     display.on_evaluated(None, 6, [0.5] * 6 + [None] * 4)
     assert console.file.getvalue() == "6 of 10 tasks learned, mean test accuracy on them 0.500, 2:00 left\n"
+
+
+@pytest.mark.parametrize(
+    ("mode", "last", "said"),
+    [
+        ("single", [0.0, 0.001, 0.9], True),
+        ("single", [0.0, 0.2, 0.9], False),
+        ("single", [None, 0.0, 0.9], False),
+        ("multi_test", [0.0, 0.0, 0.9], False),
+    ],
+)
+def test_a_run_that_ends_at_0_under_one_output_layer_says_that_the_protocol_shows_this(
+    tmp_path: Path, mode: str, last: list[float | None], said: bool
+) -> None:
+    tasks = [{**task(), "head": {"mode": mode, "outputs": [2 * j, 2 * j + 1]}} for j in range(3)]
+    matrix = [*[[0.5] * 3] * 3, last]
+    text = shown(fake(tmp_path, 3, stream=stream_of(*tasks), accuracy_matrix=matrix))
+    assert ("Old tasks end at 0: with one output layer for all classes" in text) == said

@@ -303,7 +303,7 @@ def test_the_chosen_run_with_another_seed_is_not_the_one_that_was_chosen(capsys)
         (("learner.strength=3,4",), "learner.strength=3 and learner.strength=4 make no difference"),
         (("learner=ewc,er",), "learner.strength, which is not a key with learner=er and the other choices"),
         (("selection.stream={learner.strenth:[1,2]}",), "Did you mean learner.strength?"),
-        (("selection.stream=5",), "selection.stream=5 is neither values by key"),
+        (("selection.stream=5",), "selection.stream=5 is neither values by name"),
         (("selection.stream={}",), "has no outer grid"),
         (("selection=task_level",), "Say selection=stream_level, or leave"),
         (("--multirun", "selection=stream_level,task_level"), "without another selection beside it"),
@@ -492,3 +492,27 @@ def test_torch_is_not_imported_to_find_the_sweepers() -> None:
     """Every start of Hydra imports all plugins."""
     code = "import hydra_plugins.cl_lightning.sweepers, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_test_data_choose_where_one_says_so_and_the_card_calls_it_violated(tmp_path: Path, capfd) -> None:
+    """In a single pass, which has no validation data; without ``by`` it is refused."""
+    single = (
+        "learner=gem", "stream=permuted", "stream.tasks=2", "stream.n_train=100", "stream.n_val=0",
+        "stream.n_test=200", "trainer=single_pass", "data.sources.mnist.train=1000",
+        "data.sources.mnist.test=300", "figures=false", "progress=false", "logger=none",
+        "backbone.sizes=[16]", "selection=stream_level", "~selection.grid.weight_decay",
+        "selection.stream={trainer.lr:[0.0001,0.1]}", f"outputs={tmp_path}",
+    )  # fmt: skip
+    assert main([*single, "selection.by=test"]) == 0
+    told = json.loads(sweep_of(tmp_path).read_text())
+    files = [sweep_of(tmp_path).parent / job["run"] / "results.json" for job in told["jobs"]]
+    accuracies = [json.loads(file.read_text())["metrics"]["average_accuracy"] for file in files]
+    assert accuracies[1] > accuracies[0]
+    (file,) = tmp_path.glob("*/sweeps/*/best/*.yaml")
+    best = yaml.safe_load(file.read_text())
+    assert (best["chosen"]["by"], best["chosen"]["score"]) == ("test", accuracies[1])
+    assert best["trainer"]["lr"] == 0.1
+    evidence = chosen_over_streams(2, 2, best["chosen"]["by"])
+    assert evidence.verdict == "violated"
+    assert evidence.evidence.startswith("test data of all tasks, past and future, chose this run among 2")
+    assert "Mean test accuracy over all tasks" in capfd.readouterr().out

@@ -43,11 +43,8 @@ class Arrays:
     def identity(self) -> dict:
         self.check_place()
         status = self.place.stat()
-        return {
-            "kind": "arrays",
-            "file": [self.place.name, status.st_size, status.st_mtime_ns],
-            "classes": list(self.classes),
-        }
+        file = [self.place.name, status.st_size, status.st_mtime_ns]
+        return {"kind": "arrays", "file": file, "classes": list(self.classes)}
 
     def decode(self) -> dict[str, torch.Tensor]:
         arrays = self.load(*ARRAYS, *self.of_validation())
@@ -105,13 +102,7 @@ class Arrays:
         """The images as bytes (n, channels, height, width); features as floats (n, d, 1, 1)."""
         if array.ndim == 2 and array.dtype.kind == "f" and array.size and np.isfinite(array).all():
             return np.ascontiguousarray(array, dtype=np.float32)[:, :, None, None]
-        if (
-            array.dtype.kind == "f"
-            and array.size
-            and np.isfinite(array).all()
-            and array.min() >= 0
-            and array.max() <= 1
-        ):
+        if array.dtype.kind == "f" and array.size and ((array >= 0) & (array <= 1)).all():  # and no NaN
             array = np.round(array * 255).astype(np.uint8)
         if array.dtype != np.uint8 or not array.size:
             raise Refusal(
@@ -139,8 +130,7 @@ class Arrays:
         if len(wrong):
             raise Refusal(
                 f"{split}_y[{wrong[0]}] of {self.place} is {array[wrong[0]]}, but there are classes 0 to "
-                f"{len(self.classes) - 1}. "
-                "Number classes from 0; give `classes` their names."
+                f"{len(self.classes) - 1}. Number classes from 0; give `classes` their names."
             )
         return array.astype(np.int64)
 

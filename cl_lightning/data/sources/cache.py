@@ -100,15 +100,10 @@ class Images:
             return self
         number = torch.full((len(self.classes) + 1,), -1)  # the last one is -1 itself
         number[list(classes)] = torch.arange(len(classes))
-        pools = [Pool(pool.x, number[pool.y]) for pool in (self.train, self.test)]
+        train, test = (Pool(pool.x, number[pool.y]) for pool in (self.train, self.test))
+        names = tuple(self.classes[c] for c in classes)
         digest = hashlib.sha256(f"{self.digest} {list(classes)}".encode()).hexdigest()
-        return replace(
-            self,
-            classes=tuple(self.classes[c] for c in classes),
-            train=pools[0],
-            test=pools[1],
-            digest=digest,
-        )
+        return replace(self, classes=names, train=train, test=test, digest=digest)
 
     def class_index(self, name: str | int) -> int:
         """The number of a class by its name; of a stand-in, by the name of the class in its place in the
@@ -215,12 +210,9 @@ def write(folder: Path, source: Source) -> None:
             arrays[f"train_{part}"] = np.concatenate([arrays[f"train_{part}"], arrays[f"val_{part}"]])
         for key in ARRAYS:
             np.save(building / f"{key}.npy", arrays[key])
-        about = {
-            "identity": identity_of(source),
-            "classes": list(source.classes),
-            "digest": digest_of(arrays),
-            **({"for_validation": apart} if apart else {}),
-        }
+        identity, classes = identity_of(source), list(source.classes)
+        apart_too = {"for_validation": apart} if apart else {}
+        about = {"identity": identity, "classes": classes, "digest": digest_of(arrays), **apart_too}
         (building / "meta.json").write_text(json.dumps(about, indent=1))
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)

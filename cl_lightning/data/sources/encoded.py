@@ -31,9 +31,8 @@ def decode_splits(
     if len({shape[1:] for shape in shapes}) > 1:
         raise Refusal(
             f"The images of {name!r} have {len(shapes)} different shapes (channels, height, width), "
-            f"{shapes[0]} to {shapes[-1]}, and a "
-            f"network has one input shape.\nSet data.sources.{name}.side, and all become side x side: "
-            "scaled, and the middle cut out."
+            f"{shapes[0]} to {shapes[-1]}, and a network has one input shape.\n"
+            f"Set data.sources.{name}.side, and all become side x side: scaled, and the middle cut out."
         )
     channels = max(shape[0] for shape in shapes)
     return {split: torch.from_numpy(stacked(decoded, channels)) for split, decoded in images.items()}
@@ -67,7 +66,7 @@ def opened(image: bytes | Path) -> Any:
 
 
 def regular(file: Path) -> Path:
-    """A file that ends: to open a named pipe waits for ever."""
+    """The file, refused if it is no regular one: to open a named pipe would wait for ever."""
     if file.exists() and not file.is_file():
         raise OSError(f"{file} is no regular file")
     return file
@@ -82,8 +81,7 @@ def check_labels(name: str, split: str, labels: Sequence[Any], classes: Sequence
     if wrong is not None:
         raise Refusal(
             f"Image {wrong} of the {split} split of {name!r} has the label {labels[wrong]!r}, but there are "
-            "classes 0 to "
-            f"{len(classes) - 1}. Set data.sources.{name}.label and .classes to the right ones."
+            f"classes 0 to {len(classes) - 1}. Set data.sources.{name}.label and .classes to the right ones."
         )
     return list(labels)
 

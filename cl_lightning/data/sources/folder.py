@@ -47,13 +47,8 @@ class ImageFolder:
         return [self.place / part for part in (self.splits or SPLITS)[split]]
 
     def found(self) -> list[str]:
-        names = {
-            child.name
-            for part in self.parts("train")
-            if part.is_dir()
-            for child in part.iterdir()
-            if child.is_dir()
-        }
+        folders = [child for part in self.parts("train") if part.is_dir() for child in part.iterdir()]
+        names = {folder.name for folder in folders if folder.is_dir()}
         if not names:
             raise Refusal(
                 f"{self.parts('train')[0]} holds no folder a class. Images are looked for in "
@@ -73,17 +68,12 @@ class ImageFolder:
                     "a class in it."
                 )
             for child in sorted(part.iterdir()):
-                images = (
-                    sorted(f for f in child.rglob("*") if f.suffix.lower() in SUFFIXES)
-                    if child.is_dir()
-                    else []
-                )
+                images = [f for f in child.rglob("*") if f.suffix.lower() in SUFFIXES]  # of a file none
                 if images and child.name not in numbers:
                     raise Refusal(
                         f"{child} is the folder of no class. The classes of {self.folder!r} are "
-                        f"{', '.join(list(self.classes)[:12])}"
-                        f"{', ...' * (len(self.classes) > 12)}: rename the folder, or set "
-                        f"data.sources.{self.folder}.classes."
+                        f"{', '.join(list(self.classes)[:12])}{', ...' * (len(self.classes) > 12)}: rename "
+                        f"the folder, or set data.sources.{self.folder}.classes."
                     )
                 found += [(file, numbers[child.name]) for file in images]
         if not found:

@@ -55,20 +55,16 @@ class ParquetImages:
         """The folder of parquet files."""
         if self.place is None:
             return None
-        place = (
-            self.place / self.config if self.config and (self.place / self.config).is_dir() else self.place
-        )
+        variant = self.place / (self.config or ".")
+        place = variant if variant.is_dir() else self.place
         return place if any(place.glob("**/*.parquet")) else None
 
     @cached_property
     def class_folders(self) -> ImageFolder | None:
-        if (
-            self.local is not None
-            or self.place is None
-            or not (self.place / (self.splits or SPLITS)["train"][0]).is_dir()
-        ):
+        if self.local is not None or self.place is None:
             return None
-        return ImageFolder(self.folder, self.root, tuple(self.classes), self.side, self.splits)
+        found = ImageFolder(self.folder, self.root, tuple(self.classes), self.side, self.splits)
+        return found if found.parts("train")[0].is_dir() else None
 
     def identity(self) -> dict:
         if self.class_folders is not None:
@@ -94,9 +90,8 @@ class ParquetImages:
             labels[f"{split}_y"] = torch.tensor(
                 check_labels(self.folder, split, table[label].to_pylist(), self.classes), dtype=torch.int64
             )
-        return {
-            f"{split}_x": x for split, x in decode_splits(self.folder, encoded, self.side).items()
-        } | labels
+        pixels = decode_splits(self.folder, encoded, self.side)
+        return {f"{split}_x": x for split, x in pixels.items()} | labels
 
     def table(self, split: str) -> Any:
         """The rows of a split, a ``pyarrow.Table``; images are not decoded yet."""
@@ -112,8 +107,7 @@ class ParquetImages:
         if not files:
             raise Refusal(
                 f"{self.local} holds no parquet file for the split {names[0]!r}. Its files must have "
-                f"{names[0]!r} in their names, or be "
-                "in a folder of that name."
+                f"{names[0]!r} in their names, or be in a folder of that name."
             )
         return files
 
@@ -151,15 +145,10 @@ class ParquetImages:
         names = "+".join((self.splits or SPLITS)[split])
         try:
             rows = datasets.load_dataset(self.repository, self.config, revision=self.revision, split=names)
-        except (
-            ConnectionError,
-            OSError,
-            ValueError,
-        ) as reason:  # no network, offline mode, no such repository
+        except (OSError, ValueError) as reason:  # no network, offline mode, no such repository
             raise Refusal(
                 f"The images of {self.folder!r} are not {where}, and the Hub's {self.repository} could not "
-                "be read: "
-                f"{(str(reason).splitlines() or ['no reason given'])[0]}\n"
+                f"be read: {(str(reason).splitlines() or ['no reason given'])[0]}\n"
                 "Set CL_LIGHTNING_DATA (or data.root) to a folder that holds them, connect to the network, "
                 "or use data=synthetic."
             ) from reason
@@ -185,34 +174,27 @@ class ParquetImages:
         kind = column.type
         if pyarrow.types.is_struct(kind) and any(field.name == "bytes" for field in kind):
             column = pyarrow.compute.struct_field(column, "bytes")
-        if (
-            not (pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type))
-            or column.null_count
-        ):
+        binary = pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type)
+        if column.null_count or not binary:
             empty = f", {column.null_count} of them empty" if column.null_count else ""
             raise Refusal(
-                f"The column of images of the {split} split of {self.folder!r} does not hold image files: "
-                f"it is {kind}{empty}. "
-                f"Set data.sources.{self.folder}.image to the column that does."
+                f"The column of images of the {split} split of {self.folder!r} does not hold image files: it "
+                f"is {kind}{empty}. Set data.sources.{self.folder}.image to the column that does."
             )
         return column.to_pylist()
 
     def check_names(self, table: Any, label: str) -> None:
-        """Where the file names its classes, a name that we know too has the same number. (Others may be
+        """Refuse other numbers for names of classes that stand in the file, too. (Names that do not may be
         misspelt, or in another script.)"""
-        features = (
-            json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
-            .get("info", {})
-            .get("features", {})
-        )
+        said = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = said.get("info", {}).get("features", {})
         theirs, ours = (features.get(label) or {}).get("names") or [], list(self.classes)
         for number, name in enumerate(theirs):
             if name in ours and ours.index(name) != number:
                 raise Refusal(
                     f"Class {number} of {self.folder!r} is {name!r} in its files, but "
-                    f"data.sources.{self.folder}.classes has it as number "
-                    f"{ours.index(name)}. Give the classes in the order of the files, which begins with "
-                    f"{', '.join(theirs[:5])}."
+                    f"data.sources.{self.folder}.classes has it as number {ours.index(name)}. Give the "
+                    f"classes in the order of the files, which begins with {', '.join(theirs[:5])}."
                 )
 
     def numbers(self) -> Mapping[str, int | None]:
@@ -231,8 +213,6 @@ class ParquetImages:
     def location(self) -> str:
         if self.local is not None or self.class_folders is not None:
             return str(self.place)
-        return (
-            f"Hub: {self.repository}@{self.revision}"
-            if self.repository
-            else "nowhere: no Hub repository is known"
-        )
+        if self.repository:
+            return f"Hub: {self.repository}@{self.revision}"
+        return "nowhere: no Hub repository is known"

@@ -51,11 +51,8 @@ def sheet(images: Images, classes: range) -> Any:
         top = GAP + row * step_y
         pen.text((5, top + (height * scale) // 2), name, fill="black", font=font, anchor="lm")
         for column, pixels in enumerate(some_of(images, number)):
-            picture = (
-                Image.fromarray(pixels)
-                .convert("RGB")
-                .resize((width * scale, height * scale), Image.Resampling.NEAREST)
-            )
+            picture = Image.fromarray(pixels).convert("RGB")
+            picture = picture.resize((width * scale, height * scale), Image.Resampling.NEAREST)
             page.paste(picture, (margin + column * step_x, top))
     return page
 

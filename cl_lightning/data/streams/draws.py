@@ -26,6 +26,10 @@ class Draw:
     test: torch.Tensor
     requested: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
 
+    @property
+    def rows(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.train, self.val, self.test
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -36,18 +40,20 @@ class Sizes:
     n_test: int | None
     balanced: bool = False  # as many of each class
     on_shortage: Shortage = "error"  # shrink: use what there is, and say so in the results
-    held_out: int | None = (
-        # Images a class that only validation draws from, the same for all tasks and seeds; None: no such
-        # pool.
-        None
-    )
+    # Images a class that only validation draws from, the same for all tasks and seeds; None: no such pool.
+    held_out: int | None = None
     test_per_class: int | None = None  # at most so many, where n_test is None
     asked_by: str = "stream.{}"  # how a user calls n_train, n_val and n_test
-    test_share: Part | None = (
-        None  # this part of each class's test images: keeps the proportions of classes and of tasks
-    )
+    # This part of each class's test images: keeps the proportions of classes and of tasks.
+    test_share: Part | None = None
+    val_share: Part | None = None  # this part of a task's training images, in the place of n_val
 
     def __post_init__(self) -> None:
+        if self.val_share is not None and (self.n_val or self.balanced):
+            raise Refusal(
+                f"stream.val_share={self.val_share} is a part of the training images that there are. Set "
+                "stream.n_val=0 and stream.balanced=false beside it, or stream.val_share=null."
+            )
         if self.test_share is not None and self.n_test is not None:
             raise Refusal(
                 f"{self.asked_by.format('n_test')}={self.n_test} is a number of test examples, and "
@@ -69,6 +75,8 @@ class Sizes:
         requested: dict[str, int] = {}
         train, test = of_classes(images.train, classes), of_classes(images.test, classes)
         n_train, n_val, n_test = self.n_train, self.n_val, self.n_test
+        if self.val_share is not None:
+            n_val = round(self.val_share * len(train))
         apart = images.for_validation > 0
         if shrink and not apart and n_train is not None and n_train + n_val > len(train):
             requested |= {"n_train": n_train, "n_val": n_val}
@@ -82,22 +90,18 @@ class Sizes:
                 f"A task needs {wanted} training and validation examples, but only {len(train)} are there. "
                 "Lower stream.n_train or stream.n_val, or set stream.on_shortage=shrink."
             )
-        shuffled = train[torch.randperm(len(train), generator=rng(*key("train")))]
+        shuffled = drawn_from(train, None, *key("train"))
         if apart:
             own_train, own_val = self.with_validation(images, train, key, requested)
             shuffled, n_val = torch.cat([own_val, own_train]), len(own_val)
         if self.test_share is not None:
             own = {c: of_classes(images.test, [c]) for c in classes}
-            orders = {c: torch.randperm(len(rows), generator=rng(*key("test"), c)) for c, rows in own.items()}
-            drawn = (
-                torch.cat([rows[orders[c][: self.tested(len(rows))]] for c, rows in own.items()])
-                .sort()
-                .values
-            )
+            parts = [drawn_from(rows, self.tested(len(rows)), *key("test"), c) for c, rows in own.items()]
+            drawn = torch.cat(parts).sort().values
         elif n_test is None:
             drawn = test
         elif n_test <= len(test):
-            drawn = test[torch.randperm(len(test), generator=rng(*key("test")))[:n_test]]
+            drawn = drawn_from(test, n_test, *key("test"))
         else:
             raise Refusal(
                 f"stream.n_test={n_test} must lie between 1 and the {len(test)} examples there are (null: "
@@ -148,12 +152,10 @@ class Sizes:
                         f"{images.name} for {name}, but {len(rows)} "
                         f"are there. Lower {self.asked_by.format(name)}, or set stream.on_shortage=shrink."
                     )
-                order = torch.randperm(len(rows), generator=rng(*key(name.removeprefix("n_")), c))
-                parts[name].append(rows[order[:wanted].sort().values])
+                parts[name].append(drawn_from(rows, wanted, *key(name.removeprefix("n_")), c).sort().values)
         drawn = {name: torch.cat(rows) for name, rows in parts.items()}
         for name, purpose in (("n_train", "train"), ("n_val", "val")):
-            order = torch.randperm(len(drawn[name]), generator=rng(*key(purpose), "order"))
-            drawn[name] = drawn[name][order]
+            drawn[name] = drawn_from(drawn[name], None, *key(purpose), "order")
         requested = {
             name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total
         }
@@ -173,16 +175,18 @@ class Sizes:
         if images.for_validation:
             return images.parted(rows)
         if self.held_out is None:
-            short = self.on_shortage == "shrink" and n_train is not None and n_train + n_val > len(rows)
-            count, generator = (
-                n_val * len(rows) // (n_train + n_val) if short and n_train else min(n_val, len(rows)),
-                rng(*key("pools"), c),
-            )
+            short = self.on_shortage == "shrink" and n_train and n_train + n_val > len(rows)
+            count = n_val * len(rows) // (n_train + n_val) if n_train and short else min(n_val, len(rows))
+            shuffled = drawn_from(rows, None, *key("pools"), c)
         else:
             most = 2 * len(rows) // 5  # small classes keep more for training
-            count, generator = min(self.held_out, most), rng("held out", images.name, c)
-        shuffled = rows[torch.randperm(len(rows), generator=generator)]
+            count, shuffled = min(self.held_out, most), drawn_from(rows, None, "held out", images.name, c)
         return shuffled[count:].sort().values, shuffled[:count].sort().values
+
+
+def drawn_from(rows: torch.Tensor, count: int | None, *key: object) -> torch.Tensor:
+    """So many of the rows (None: all) in the order that a key gives them."""
+    return rows[torch.randperm(len(rows), generator=rng(*key))[:count]]
 
 
 def a_class(name: str, total: int | None, classes: int) -> int | None:
@@ -208,6 +212,5 @@ def none_empty(images: Images, classes: Sequence[int]) -> None:
             if number not in pool.by_class:
                 raise Refusal(
                     f"Class {number} ({images.classes[number]}) of {images.name} has no {split} images. "
-                    "Leave it out with "
-                    "stream.class_order, or complete the data set."
+                    "Leave it out with stream.class_order, or complete the data set."
                 )

@@ -19,25 +19,17 @@ def given(key: str, file: str, *shape: int | None) -> torch.Tensor:
         if regular(path).suffix == ".npy":
             numbers = np.load(path, allow_pickle=False)
         else:
-            numbers = np.array(
-                [line.replace(",", " ").split() for line in path.read_text().splitlines() if line.strip()],
-                dtype=float,
-            )
-            numbers = (
-                numbers.reshape(numbers.shape[: len(shape)])
-                if len(shape) == 1 and numbers.shape[1:] == (1,)
-                else numbers
-            )
+            lines = [line for line in path.read_text().replace(",", " ").splitlines() if line.strip()]
+            numbers = np.array([line.split() for line in lines], dtype=float)
+            if len(shape) == 1 and numbers.shape[1:] == (1,):
+                numbers = numbers[:, 0]
     except (OSError, ValueError) as reason:
         raise Refusal(
             f"stream.{key}={file} cannot be read: {str(reason).splitlines()[0]}\nGive a .npy file, or a "
             "text file with one row a line."
         ) from reason
-    if (
-        numbers.dtype.kind not in "iuf"
-        or len(numbers.shape) != len(shape)
-        or any(a not in (b, None) for b, a in zip(numbers.shape, shape))
-    ):
+    fits = len(numbers.shape) == len(shape) and all(a in (b, None) for b, a in zip(numbers.shape, shape))
+    if numbers.dtype.kind not in "iuf" or not fits:
         wanted = " x ".join("any" if size is None else str(size) for size in shape)
         raise Refusal(
             f"stream.{key}={file} holds {numbers.dtype} of shape {numbers.shape}, but must hold {wanted} "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -16,8 +17,8 @@ import torch
 from PIL import Image
 
 from cl_lightning.config.checking import Count, Fulfils, Size, Text
-from cl_lightning.data.sources.cache import Images
-from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty
+from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty, of_classes
 from cl_lightning.data.streams.given import given, given_whole
 from cl_lightning.data.streams.show import PLAIN, Show
 from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, ordered, recipe, shape_of
@@ -59,20 +60,25 @@ def permuted(
             "pixels come twice."
         )
 
-    def source_pixels(index: int) -> torch.Tensor | None:
-        if fixed is not None:
-            return fixed[index]
-        return (
-            None
-            if first_identity and index == 0
-            else torch.randperm(pixels, generator=rng(seed, "permuted", index, "permutation"))
-        )
-
     sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
-    name = "permutation {}".format
+    own, name = permutations_of("permuted", pixels, seed, first_identity), "permutation {}".format
+    of_task = own if fixed is None else fixed.__getitem__
     return transformed(
-        "permuted", images, seed, tasks, sizes, head, show, name, source_pixels, permutes=True, order=order
+        "permuted", images, seed, tasks, sizes, head, show, name, of_task, permutes=True, order=order
     )
+
+
+def permutations_of(
+    kind: str, pixels: int, seed: int, first_identity: bool
+) -> Callable[[int], torch.Tensor | None]:
+    """A function that draws the permutation of a task; None for the first one if it stays as it is."""
+
+    def permutation(index: int) -> torch.Tensor | None:
+        if first_identity and index == 0:
+            return None
+        return torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
+
+    return permutation
 
 
 @recipe
@@ -124,12 +130,8 @@ def rotation(shape: tuple[int, int, int], degrees: float) -> torch.Tensor:
     """Where each pixel of a turned image comes from, over all channels; -1 where from outside."""
     channels, height, width = shape
     numbers = Image.fromarray(np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width))
-    one = (
-        torch.from_numpy(
-            np.array(numbers.rotate(degrees, Image.Resampling.NEAREST), dtype=np.int64)
-        ).flatten()
-        - 1
-    )
+    turned = np.array(numbers.rotate(degrees, Image.Resampling.NEAREST), dtype=np.int64)
+    one = torch.from_numpy(turned).flatten() - 1
     return torch.cat([torch.where(one < 0, one, one + c * height * width) for c in range(channels)])
 
 
@@ -156,17 +158,9 @@ def transformed(
     def a_task(index: int) -> Recipe:
         drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
         labels, pixels = torch.tensor(owned[index]), source_pixels(index)
-        permuted = permutes and pixels is not None
+        permuted, asked = permutes and pixels is not None, drawn.requested
         return Recipe(
-            name(index),
-            images.classes,
-            drawn.train,
-            drawn.val,
-            drawn.test,
-            labels,
-            pixels,
-            requested=drawn.requested,
-            permuted=permuted,
+            name(index), images.classes, *drawn.rows, labels, pixels, requested=asked, permuted=permuted
         )
 
     outputs = Head(head, owned[-1][-1] + 1, owned)
@@ -204,16 +198,111 @@ def split(
             f"in {fits}."
         )
     groups = [classes[i * classes_per_task : (i + 1) * classes_per_task] for i in range(count)]
-    return split_by_groups(
-        "split",
-        images,
-        seed,
-        groups,
-        Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
-        head,
-        show,
-        order,
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    return split_by_groups("split", images, seed, groups, sizes, head, show, order)
+
+
+@recipe
+def overlapping(
+    images: Images,
+    seed: Size,
+    tasks: Count,
+    classes_per_task: Count,
+    shared: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    head: Literal["single", "multi_test"] = "single",
+    class_order: Order = "native",
+    balanced: bool = False,
+    on_shortage: Shortage = "error",
+    test_share: Part | None = None,
+    show: Show = PLAIN,
+) -> Stream:
+    """Groups of classes of which each has ``shared`` of the last one, as Farquhar and Gal 2018 ask for; each
+    task draws its own examples of them."""
+    order, new = order_classes(images, class_order, seed), classes_per_task - shared
+    wanted = classes_per_task + (tasks - 1) * new
+    if new < 1 or wanted > len(order):
+        raise Refusal(
+            f"{tasks} tasks of {classes_per_task} classes, {shared} of them the last one's, need {wanted} "
+            f"classes, and {len(order)} of {images.name} are at hand; stream.shared must be smaller than "
+            "stream.classes_per_task. Lower one of the three."
+        )
+    groups = [order[i * new : i * new + classes_per_task] for i in range(tasks)]
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
+    return split_by_groups("overlapping", images, seed, groups, sizes, head, show)
+
+
+@recipe
+def drifting(
+    images: Images,
+    seed: Size,
+    tasks: Count,
+    groups: Count,
+    classes_per_group: Count,
+    n_train: Count | None,
+    n_val: Size,
+    n_test: Count | None,
+    class_order: Order = "native",
+    test_share: Part | None = None,
+    show: Show = PLAIN,
+) -> Stream:
+    """A mixture of classes that changes smoothly from the first group to the last (Farquhar and Gal 2018):
+    between two tasks next to each other a share of (groups - 1) / (tasks - 1) of the examples changes
+    classes. No image is in two tasks. All outputs count always."""
+    order = order_classes(images, class_order, seed)
+    if not 2 <= groups < tasks or groups * classes_per_group > len(order):
+        raise Refusal(
+            f"{groups} groups of {classes_per_group} classes over {tasks} tasks: a mixture that changes "
+            f"smoothly needs more tasks than groups, two groups or more, and no more than the {len(order)} "
+            f"classes of {images.name}."
+        )
+    sizes = Sizes(n_train, n_val, n_test, test_share=test_share)
+    classes_of = [order[g * classes_per_group :][:classes_per_group] for g in range(groups)]
+    none_empty(images, [c for group in classes_of for c in group])
+    place = [Fraction(index * (groups - 1), tasks - 1) for index in range(tasks)]
+    shares = [[max(Fraction(0), 1 - abs(at - g)) for at in place] for g in range(groups)]  # in each task
+    owned = tuple(
+        tuple(sorted(c for g in range(groups) if shares[g][index] for c in classes_of[g]))
+        for index in range(tasks)
     )
+
+    def part(index: int, g: int, purpose: str, pool: Pool, n: int | None) -> torch.Tensor:
+        """The rows of a group that a task gets: after those of earlier tasks."""
+        rows = of_classes(pool, classes_of[g])
+        counts = [(Fraction(len(rows)) / sum(shares[g]) if n is None else n) * share for share in shares[g]]
+        begin, end = (round(sum(counts[:until])) for until in (index, index + 1))
+        if round(sum(counts)) > len(rows):
+            raise Refusal(
+                f"The tasks need {round(sum(counts))} {purpose} images of classes {classes_of[g]}, and "
+                f"{len(rows)} are there. Lower stream.n_train or stream.n_test, or leave it at null."
+            )
+        return rows[torch.randperm(len(rows), generator=rng(seed, "drifting", g, purpose))][begin:end]
+
+    @lru_cache(RECIPES_KEPT)
+    def a_task(index: int) -> Recipe:
+        own = [g for g in range(groups) if shares[g][index]]
+        train = torch.cat([part(index, g, "training", images.train, n_train) for g in own])
+        train = train[torch.randperm(len(train), generator=rng(seed, "drifting", index, "order"))]
+        tested = [part(index, g, "test", images.test, n_test) for g in own]
+        test = torch.cat([rows[: sizes.tested(len(rows))] for rows in tested]).sort().values
+        labels, mixture = torch.full((len(images.classes),), -1), [0.0] * len(images.classes)
+        labels[list(owned[index])] = torch.tensor(owned[index])
+        for c in images.train.y[train].tolist():
+            mixture[c] += 1 / len(train)
+        names = tuple(images.classes[c] for c in owned[index])
+        return Recipe(
+            f"{round(100 * shares[own[0]][index])} % of classes {' '.join(map(str, classes_of[own[0]]))}",
+            names,
+            train[n_val:],
+            train[:n_val],
+            test,
+            labels,
+            mixture=tuple(mixture),
+        )
+
+    return Stream("drifting", (images,), Head("single", len(images.classes), owned), a_task, seed, show)
 
 
 FIRST_TASKS = {
@@ -249,6 +338,7 @@ def two_tasks(
     on_shortage: Shortage = "error",
     order: Text | None = None,
     test_share: Part | None = None,
+    val_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The sequential learning tasks of Pfuelb and Gepperth 2018 and 2019: ten classes in two tasks.
@@ -264,26 +354,16 @@ def two_tasks(
             f"stream.kind={kind} needs ten classes, but {len(classes)} of {images.name} are at hand. Choose "
             "another stream.source."
         )
-    ten, sizes = (
-        images.subset(classes),
-        Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share),
-    )
+    ten = images.subset(classes)
+    sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share, val_share=val_share)
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
-        return split_by_groups(
-            kind, ten, seed, [list(first), [c for c in range(10) if c not in first]], sizes, head, show, order
-        )
+        groups = [first, [c for c in range(10) if c not in first]]
+        return split_by_groups(kind, ten, seed, groups, sizes, head, show, order)
 
-    def source_pixels(index: int) -> torch.Tensor | None:
-        pixels = math.prod(shape_of(show, images))
-        return (
-            None
-            if first_identity and index == 0
-            else torch.randperm(pixels, generator=rng(seed, kind, index, "permutation"))
-        )
-
+    of_task = permutations_of(kind, math.prod(shape_of(show, images)), seed, first_identity)
     name = "permutation {}".format
-    return transformed(kind, ten, seed, 2, sizes, head, show, name, source_pixels, permutes=True, order=order)
+    return transformed(kind, ten, seed, 2, sizes, head, show, name, of_task, permutes=True, order=order)
 
 
 def split_by_groups(
@@ -313,15 +393,7 @@ def split_by_groups(
         labels = torch.full((len(images.classes),), -1)
         labels[group] = torch.tensor(owned[index])
         names = tuple(images.classes[c] for c in group)
-        return Recipe(
-            f"classes {' '.join(names)}",
-            names,
-            drawn.train,
-            drawn.val,
-            drawn.test,
-            labels,
-            requested=drawn.requested,
-        )
+        return Recipe(f"classes {' '.join(names)}", names, *drawn.rows, labels, requested=drawn.requested)
 
     outputs = Head(head, len(groups[0]) if domain else len(images.classes), owned)
     made = Stream(name, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
@@ -342,7 +414,6 @@ def order_classes(images: Images, class_order: Order, seed: int) -> list[int]:
     if len(set(class_order)) != len(class_order) or not set(class_order) <= set(known):
         raise Refusal(
             f"stream.class_order={class_order} must be native, frequency, random, or name classes 0 to "
-            f"{len(known) - 1} of {images.name}, "
-            "each at most once."
+            f"{len(known) - 1} of {images.name}, each at most once."
         )
     return list(class_order)

@@ -44,13 +44,11 @@ class TaskSpec:
     """One task of a sequence, as it is asked for. Sizes are totals over its classes; None: all there are."""
 
     source: Text
-    classes: Literal["all"] | Count | Classes = (
-        "all"  # all, in their own order | how many, drawn in random order | which
-    )
+    # all, in their own order | how many, drawn in random order | which
+    classes: Literal["all"] | Count | Classes = "all"
     like: Size | None = None  # the classes and their order of this earlier task (counted from 0)
-    labels: Literal["keep", "shift", "permute"] = (
-        "keep"  # shift: j becomes j + 1, the last one 0 | permute: at random
-    )
+    # shift: j becomes j + 1, the last one 0 | permute: at random
+    labels: Literal["keep", "shift", "permute"] = "keep"
     n_train: Count | None = None
     n_val: Size | None = None  # None: the stream's
     n_test: Count | None = None
@@ -186,12 +184,7 @@ def stream_of_specs(
                 f"stream.tasks[{index}].like={one.like} must be the number of an earlier task of "
                 f"{one.source}, from 0."
             )
-        order = classes_of(one.like)
-        if one.labels == "shift":
-            return [order[-1], *order[:-1]]
-        if one.labels == "permute":
-            return another_order(order, rng(seed, kind, index, "labels"))
-        return order
+        return relabelled(classes_of(one.like), one.labels, rng(seed, kind, index, "labels"))
 
     used = {name: sources[name] for name in dict.fromkeys(task_spec(index).source for index in range(tasks))}
     shape = common_shape(show, used)
@@ -221,19 +214,8 @@ def stream_of_specs(
             )
         pixels = pixels_of(one, shape, rng(seed, kind, index, "permutation"))
         names, colour = tuple(images.classes[c] for c in order), background(one.colour, seed)
-        return Recipe(
-            f"{one.source} {' '.join(names)}",
-            names,
-            drawn.train,
-            drawn.val,
-            drawn.test,
-            labels,
-            pixels,
-            images,
-            colour,
-            drawn.requested,
-            one.permute,
-        )
+        name = f"{one.source} {' '.join(names)}"
+        return Recipe(name, names, *drawn.rows, labels, pixels, images, colour, drawn.requested, one.permute)
 
     num_outputs = max(own[-1] for own in owned) + 1
     outputs = Head(head, num_outputs, owned)
@@ -274,10 +256,10 @@ def pixels_of(one: TaskSpec, shape: tuple[int, int, int], draws: torch.Generator
     return rotation(shape, one.rotate) if one.rotate else None
 
 
-def another_order(order: list[int], generator: torch.Generator) -> list[int]:
-    """Drawn until it differs; of one class there is no other."""
-    new = order
-    while new == order and len(order) > 1:
+def relabelled(order: list[int], labels: str, generator: torch.Generator) -> list[int]:
+    """Classes in another order, as ``labels`` says. A drawn one differs, unless there is but one class."""
+    new = [order[-1], *order[:-1]] if labels == "shift" else order
+    while labels == "permute" and new == order and len(order) > 1:
         new = [order[i] for i in torch.randperm(len(order), generator=generator)]
     return new
 

@@ -32,9 +32,8 @@ class Show:
     values: Values = (0.0, 1.0)  # of black and of white
     normalise: bool = False  # each task by the mean and deviation of its own training images, a channel each
     flip: bool = False  # training images, half of them, left to right, anew each time
-    crop: Size = (
-        0  # training images: so many black pixels around, then a window of the old size, anew each time
-    )
+    # Training images: so many black pixels around, then a window of the old size, anew each time.
+    crop: Size = 0
     val_copies: Size = 0  # so many augmented copies of each validation image, made once
 
     def __post_init__(self) -> None:
@@ -55,15 +54,12 @@ class Show:
             flipped = torch.rand(len(x), generator=generator) < 0.5
             x = torch.where(moved(flipped, x.device)[:, None, None, None], x.flip(-1), x)
         if self.crop:
-            n, channels, height, width = x.shape
-            p = self.crop
-            wide = (
-                black[:, :, None, None].to(x.dtype).expand(n, channels, height + 2 * p, width + 2 * p).clone()
-            )
+            (n, channels, height, width), p = x.shape, self.crop
+            border = black[:, :, None, None].to(x.dtype)
+            wide = border.expand(n, channels, height + 2 * p, width + 2 * p).clone()
             wide[:, :, p : p + height, p : p + width] = x
-            windows = wide.unfold(2, height, 1).unfold(
-                3, width, 1
-            )  # a view: (n, channels, 2p + 1, 2p + 1, height, width)
+            # A view: (n, channels, 2p + 1, 2p + 1, height, width).
+            windows = wide.unfold(2, height, 1).unfold(3, width, 1)
             down, right = moved(torch.randint(2 * p + 1, (2, n), generator=generator), x.device)
             x = windows[torch.arange(n, device=x.device), :, down, right]
         return x
@@ -77,12 +73,8 @@ def resize(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tens
     as their luminance."""
     channels, height, width = shape
     if x.shape[1] == 3 and channels == 1:
-        x = (
-            (x.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None])
-            .sum(1, keepdim=True)
-            .round()
-            .to(torch.uint8)
-        )
+        luminance = x.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+        x = luminance.sum(1, keepdim=True).round().to(torch.uint8)
     h, w = x.shape[2:]
     if (h, w) != (height, width) and fit == "pad":
         if h > height or w > width:
@@ -93,12 +85,8 @@ def resize(x: torch.Tensor, shape: tuple[int, int, int], fit: Fit) -> torch.Tens
         top, left = (height - h) // 2, (width - w) // 2
         x = F.pad(x, (left, width - w - left, top, height - h - top))
     elif (h, w) != (height, width):
-        x = (
-            F.interpolate(x.float(), (height, width), mode="bilinear", align_corners=False, antialias=True)
-            .add_(ROUNDING)
-            .clamp_(0, 255)
-            .to(torch.uint8)
-        )
+        x = F.interpolate(x.float(), (height, width), mode="bilinear", align_corners=False, antialias=True)
+        x = x.add_(ROUNDING).clamp_(0, 255).to(torch.uint8)
     return x.expand(-1, channels, -1, -1) if x.shape[1] != channels else x
 
 
@@ -111,9 +99,8 @@ def recolour(x: torch.Tensor, colour: Sequence[int]) -> torch.Tensor:
 def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and unbiased deviation of each channel over all pixels; 1 for a channel that is constant."""
     rows, count = x.flatten(2), x.numel() // x.shape[1]
-    mean = (rows @ torch.ones(rows.shape[2])).double().sum(
-        0
-    ) / count  # products: a reduction over three dimensions takes ten times as long
+    # Products: a reduction over three dimensions takes ten times as long.
+    mean = (rows @ torch.ones(rows.shape[2])).double().sum(0) / count
     squares = torch.einsum("ncp,ncp->nc", rows, rows).double().sum(0)
     deviation = ((squares - count * mean**2).clamp(min=0) / max(1, count - 1)).sqrt().float()
     return mean.float(), torch.where(deviation < FLAT, torch.ones_like(deviation), deviation)

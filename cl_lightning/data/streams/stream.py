@@ -29,7 +29,9 @@ LATER: dict[str, tuple[str, ...]] = {  # arguments that recipes got after DRAWS,
     "order": ("split", "two_tasks", "sequence", "long"),
     "n_test": ("sequence", "long"),
 }
+OF_ALL = ("test_share", "val_share")  # such arguments of every recipe
 AS_PRINTED = {"label_of_class": "outputs", "requested": "asked"}  # fields as fingerprints have them
+SAID = ("permuted", "mixture")  # fields that tell of others, and draw nothing
 WHOLE = (torch.int64, torch.int32)
 RECIPES_KEPT = 32  # recipes are made again when needed: a long stream holds few
 
@@ -47,13 +49,13 @@ class Recipe:
     val: torch.Tensor
     test: torch.Tensor
     label_of_class: torch.Tensor  # (source classes,) the output of each, -1 where it is not in the task
-    pixels: torch.Tensor | None = (
-        None  # of all channels, flattened: which pixel of the source comes here; -1: none, black
-    )
+    # Of all channels, flattened: which pixel of the source comes here; -1: none, black.
+    pixels: torch.Tensor | None = None
     images: Images | None = None  # None: the stream's first source
     colour: tuple[int, int, int] | None = None  # of the background
     requested: dict[str, int] = field(default_factory=dict)  # sizes that could not be filled
     permuted: bool = False  # whether ``pixels`` are the task's own permutation, and not, say, a rotation
+    mixture: tuple[float, ...] = ()  # (source classes,) the share of each, where it changes smoothly
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,7 @@ class Stream:
             "n_test": len(recipe.test),
             **({"asked": recipe.requested} if recipe.requested else {}),
             "head": {"mode": self.head.mode, "outputs": list(own)},
+            **({"mixture": [round(share, 6) for share in recipe.mixture]} if recipe.mixture else {}),
         }
 
 
@@ -274,7 +277,7 @@ def shape_of(show: Show, images: Images) -> tuple[int, int, int]:
 
 def write_drawn(digest: Any, recipe: Recipe) -> None:
     """Add what was drawn for a task to a hash."""
-    for key, value in ((f.name, getattr(recipe, f.name)) for f in fields(recipe) if f.name != "permuted"):
+    for key, value in ((f.name, getattr(recipe, f.name)) for f in fields(recipe) if f.name not in SAID):
         digest.update(
             f"{AS_PRINTED.get(key, key)} {value.digest if isinstance(value, Images) else value}".encode()
         )
@@ -298,7 +301,7 @@ def recipe(make: Callable[P, Stream]) -> Callable[P, Stream]:
             name: fingerprinted(name, value)
             for name, value in bound.arguments.items()
             if name not in ("images", "sources", "show")
-            and not (name == "test_share" and value is None)
+            and not (name in OF_ALL and value is None)
             and not is_unused(make.__qualname__, name, value)
         }
         return replace(make(*args, **kwargs), made_of=(make.__qualname__, arguments))

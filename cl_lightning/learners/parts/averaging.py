@@ -19,6 +19,8 @@ class Averaging(Learner):
     variables, and of units that are dropped, since dropout stays on at test. Of a network without either,
     one draw is all there is."""
 
+    contract = ("learner.draws=3",)
+
     def __init__(self, *, draws: Count = 100, **base: Any) -> None:
         super().__init__(**base)
         self.draws = draws

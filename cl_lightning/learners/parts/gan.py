@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import softplus
 
+from cl_lightning.randomness import moved
+
 Kind = Literal["mlp", "conv"]
 NOISE = 100  # numbers that an image is made of
 SLOPE = 0.2  # of LeakyReLU, as in Farquhar and Gal 2018
@@ -85,7 +87,7 @@ def generated(
     names, like = zip(*network.named_parameters())
     parts = weights.split([p.numel() for p in like])
     named = {name: part.view(p.shape) for name, part, p in zip(names, parts, like)}
-    noise = torch.randn(count, NOISE, generator=draws).to(weights.device)
+    noise = moved(torch.randn(count, NOISE, generator=draws), weights.device)
     return torch.cat([functional_call(network, named, (part,)) for part in noise.split(1000)])
 
 

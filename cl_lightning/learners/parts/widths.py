@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils import skip_init
 
+from cl_lightning.data.task import Batch, Task
 from cl_lightning.errors import Refusal
-from cl_lightning.learners.base import Learner
-from cl_lightning.learners.parts.one_task import own_network
+from cl_lightning.learners.base import Candidate, Learner, Needs
+from cl_lightning.learners.parts.growing_list import GrowingList
+from cl_lightning.learners.parts.one_task import own_network, widened
 from cl_lightning.randomness import seeded
 
 Layers = list[list[Tensor]]  # of each hidden one the weight (units, units below) and the bias
@@ -63,6 +67,17 @@ def first_network(learner: Learner, task: int, num_outputs: int) -> Wide:
 PLAIN = (nn.Flatten, nn.Linear, nn.ReLU, nn.Dropout)
 
 
+def wide_of(hidden: Layers, head: Sequence[Tensor], dropout: float) -> Wide:
+    """A network of copies of these weights."""
+
+    def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+        layer = skip_init(nn.Linear, weight.shape[1], weight.shape[0])
+        layer.weight, layer.bias = (nn.Parameter(values.detach().clone()) for values in (weight, bias))
+        return layer
+
+    return Wide([linear(*layer) for layer in hidden], linear(*head), dropout)
+
+
 @torch.no_grad()
 def widened_by(old: Layers, added: Sequence[int], num_outputs: int, dropout: float, *key: object) -> Wide:
     """The layers with so many units more, each of them connected to all units below and above, and a new
@@ -81,3 +96,37 @@ def put_back(wide: Wide, old: Layers) -> None:
     for now, before in zip(wide.layers(), old):
         for values, kept in zip(now, before):
             values[tuple(slice(n) for n in kept.shape)] = kept
+
+
+class Widens(Learner):
+    """A learner whose hidden layers grow. Each task has a head of its own, and is predicted with the first
+    units of each layer, as many as there were when it was learned."""
+
+    needs = Needs(task_id_at_test=True)
+    starts_anew = True
+    first_as_finetune = False  # its layers are in the memory
+
+    def __init__(self, **base: Any) -> None:
+        super().__init__(**base)
+        self.dropout = first_network(self, 0, 1).dropout.p
+        self.network = None
+        self.heads = GrowingList(lambda below, outputs: nn.Linear(below, outputs).requires_grad_(False))
+        self.memory["hidden"], self.memory["widths"] = [], []  # layers; their widths after each task
+
+    def logits(self, c: Candidate, batch: Batch) -> Tensor:
+        return widened(c.network(batch.x), self.head, batch.learning)
+
+    def adopt(self, c: Candidate, task: Task) -> None:
+        wide: Any = c.network
+        self.memory["hidden"] = [[values.detach() for values in layer] for layer in wide.layers()]
+        outputs = len(task.head.owned[task.index])
+        self.heads.add(wide.head.requires_grad_(False), below=wide.head.in_features, outputs=outputs)
+        self.memory["widths"] = [*self.memory["widths"], wide.widths]
+
+    def predicts(self, task: int) -> bool:
+        return task < len(self.heads)
+
+    def forward(self, x: Tensor, task: int | None) -> Tensor:
+        assert task is not None, "declared in needs"
+        h = features(x, self.memory["hidden"], self.memory["widths"][task])
+        return widened(self.heads[task](h), self.head, task)

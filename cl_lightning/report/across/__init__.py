@@ -9,20 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cl_lightning.report.compare import head_of, in_a_cell, settings_of
+
 Runs = Sequence[Mapping[str, Any]]
 Learners = Mapping[str, Runs]
 
 
 def by_learner(runs: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Finished runs by learner, and by fingerprint where a learner has several on one stream."""
-    found: dict[str, dict[tuple[str, str], list[Mapping[str, Any]]]] = {}
-    for run in sorted((run for run in runs if run["finished"]), key=lambda run: (run["name"], run["seed"])):
-        found.setdefault(run["learner"], {}).setdefault((run["name"], run["fingerprint"]), []).append(run)
+    """Finished runs by learner, and by what was varied where a learner has several settings on one stream."""
+    finished = sorted((run for run in runs if run["finished"]), key=lambda run: (run["name"], run["seed"]))
+    groups: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    for run in finished:
+        groups.setdefault(run["learner"], {})[run["name"], run["fingerprint"]] = settings_of(run["config"])
     learners: dict[str, list[Mapping[str, Any]]] = {}
-    for learner, groups in sorted(found.items()):
-        once = len({name for name, _ in groups}) == len(groups)
-        for (_, fingerprint), own in groups.items():
-            learners.setdefault(learner if once else f"{learner} {fingerprint[:6]}", []).extend(own)
+    for run in sorted(finished, key=lambda run: run["learner"]):
+        own, place = groups[run["learner"]], (run["name"], run["fingerprint"])
+        words = []
+        if len({name for name, _ in own}) < len(own):
+            keys = [
+                k
+                for k in own[place]
+                if len({repr(s.get(k)) for (n, _), s in own.items() if n == place[0]}) > 1
+            ]
+            words = [f"{head_of(key)}={in_a_cell(own[place][key])}" for key in keys] or [place[1][:6]]
+        learners.setdefault(" ".join([run["learner"], *words]), []).append(run)
     return learners
 
 
@@ -53,18 +63,29 @@ def operations(run: Mapping[str, Any]) -> float:
     return (counted or sum(cost["flops"] for cost in run["costs"])) / 1e12
 
 
+def seconds(run: Mapping[str, Any]) -> float:
+    """Of the processor: all training, that of generators and of copies for a test, too."""
+    return sum(cost["seconds"].get("cpu", 0.0) for cost in run["costs"])
+
+
 def held(run: Mapping[str, Any], task: int = -1) -> float:
     """Megabytes held after a task."""
     return sum(run["costs"][task]["held"].values()) / 1e6
 
 
-def bands(axes: Any, learners: Mapping[str, Sequence[Sequence[float]]], first: int = 1) -> None:
-    """A line a learner, the mean over seeds, in a band of one deviation; ``learners`` have a curve a seed."""
+def bands(
+    axes: Any,
+    learners: Mapping[str, Sequence[Sequence[float]]],
+    first: int = 1,
+    places: Mapping[str, Sequence[float]] | None = None,
+) -> None:
+    """A line a learner, the mean over seeds, in a band of one deviation; ``learners`` have a curve a seed, at
+    ``places`` or at whole numbers from ``first``."""
     from cl_lightning.report.style import colour, marker, whole_numbers
 
     for place, (name, curves) in enumerate(learners.items()):
         points = [mean_and_deviation(column) for column in zip(*curves)]
-        x = list(range(first, first + len(points)))
+        x = list(places[name] if places else range(first, first + len(points)))
         few = marker(place) if len(x) <= 25 else None
         axes.plot(x, [m for m, _ in points], color=colour(place), marker=few, label=name, clip_on=False)
         if len(curves) > 1:

@@ -5,7 +5,7 @@ shown; memory and operations are logarithms, and less is further out."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cl_lightning.report.across import Learners, Runs, held, known, operations, streams
 from cl_lightning.report.style import WIDTH, colour, legend_above, marker
@@ -27,21 +27,15 @@ def figure(learners: Learners) -> Figure | None:
     angles = [2 * math.pi * i / len(axes) for i in range(len(axes))]
     for place, (name, row) in enumerate(rows.items()):
         radii = [scaled(row[axis], [other[axis] for other in rows.values()]) for axis in axes]
-        panel.plot(
-            [*angles, 0.0],
-            [*radii, radii[0]],
-            color=colour(place),
-            marker=marker(place),
-            label=name,
-            clip_on=False,
-        )
+        look: dict[str, Any] = {"color": colour(place), "marker": marker(place), "label": name}
+        panel.plot([*angles, 0.0], [*radii, radii[0]], clip_on=False, **look)
     panel.set_xticks(angles, axes)
     panel.set_yticks([])
     panel.set_ylim(0, 1)
     for angle, label in zip(angles, panel.get_xticklabels()):  # names stand outside the circle
         across = math.cos(angle)
         label.set_horizontalalignment("center" if abs(across) < 0.1 else "left" if across > 0 else "right")
-    legend_above(drawn, panel)
+    legend_above(drawn, learners)
     return drawn
 
 
@@ -54,7 +48,7 @@ def numbers(runs: Runs, names: list[str]) -> dict[str, float | None]:
     found = {
         "A": mean([run["metrics"]["average_accuracy"] for run in runs]),
         "F": mean([run["metrics"]["backward_transfer"] for run in runs]),
-        "memory": mean([-math.log10(held(run)) for run in runs]),
+        "memory": mean([-math.log10(held(run)) if held(run) else None for run in runs]),
         "operations": mean([-math.log10(operations(run)) if operations(run) else None for run in runs]),
         "LCA": mean([run["metrics"].get("learning_curve_area") for run in runs]),
     }

@@ -24,7 +24,7 @@ def figure(learners: Learners) -> Figure | None:
             {n: [[mean_so_far(r["accuracy_matrix"], i) for i in tasks[n]] for r in own[n]] for n in tasks},
         )
         bands(memory, {n: [[held(r, i - 1) for i in tasks[n]] for r in own[n]] for n in tasks})
-        accuracy.set(ylim=(0, 1), ylabel="mean accuracy so far", title=stream)
+        accuracy.set(ylim=(0, 1), ylabel="mean accuracy\non tasks so far", title=stream)
         memory.set(ylim=(0, None), ylabel="memory, MB", xlabel="tasks learned")
-    legend_above(drawn, axes[0])
+    legend_above(drawn, learners)
     return drawn

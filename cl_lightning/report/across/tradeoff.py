@@ -1,4 +1,6 @@
-"""Accuracy against memory and against operations (figure 3 of Veniat et al. 2021): above and left is good."""
+"""Accuracy against memory, operations and time: above and left is good (figure 3 of Veniat et al. 2021,
+figures 13 and 14 of Farquhar and Gal 2018). A dotted line joins those that no other one is at least as good
+as in both."""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from typing import TYPE_CHECKING
 from cl_lightning.report.across import (
     Learners,
     held,
-    known,
     mean_and_deviation,
     operations,
+    seconds,
     seeds_of,
     streams,
 )
-from cl_lightning.report.style import colour, legend_above, marker, panels
+from cl_lightning.report.style import colour, legend_above, logarithmic, marker, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,20 +23,32 @@ if TYPE_CHECKING:
 
 def figure(learners: Learners) -> Figure | None:
     names = streams(learners)
-    drawn, axes = panels(2, height=2.0, columns=len(names), width=3.35 * len(names))
+    costs = {"memory, MB": held, "operations, Tflop": operations, "processor, s": seconds}
+    drawn, axes = panels(len(costs), height=2.0, columns=len(names), width=3.35 * len(names))
     for column, stream in enumerate(names):
-        for row, (head, cost) in enumerate({"memory, MB": held, "operations, Tflop": operations}.items()):
-            panel = axes[2 * column + row]
+        for row, (head, cost) in enumerate(costs.items()):
+            panel = axes[len(costs) * column + row]
+            points = []
             for place, (name, runs) in enumerate(learners.items()):
                 own = seeds_of(runs, stream)
-                values = known(run["metrics"]["average_accuracy"] for run in own)
-                if own and len(values) == len(own):
-                    mean, deviation = mean_and_deviation(values)
-                    x = mean_and_deviation([cost(run) for run in own])[0]
-                    panel.errorbar(
-                        x, mean, deviation or None, fmt=marker(place), color=colour(place), label=name
-                    )
-            panel.set_xscale("log")
+                values = [run["metrics"]["average_accuracy"] for run in own]
+                if own and None not in values:
+                    y, deviation = mean_and_deviation(values)
+                    points.append((mean_and_deviation([cost(run) for run in own])[0], y))
+                    look = {"fmt": marker(place), "color": colour(place), "label": name, "gid": "point"}
+                    panel.errorbar(*points[-1], deviation or None, **look)
+            if points:
+                panel.plot(*zip(*front(points)), ":", color="0.6", zorder=0)
+                logarithmic(panel)
             panel.set(xlabel=head, ylabel="ACC", title=stream if row == 0 else "")
-    legend_above(drawn, axes[0])
+    legend_above(drawn, learners)
     return drawn
+
+
+def front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points of which no other is at least as good in both, from left to right.
+
+    >>> front([(1, 0.5), (2, 0.7), (3, 0.6), (4, 0.7)])
+    [(1, 0.5), (2, 0.7)]
+    """
+    return sorted(p for p in points if not any(q != p and q[0] <= p[0] and q[1] >= p[1] for q in points))

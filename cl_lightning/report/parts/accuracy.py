@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 ORDER = 0  # among the tables of a run
 FEW = 10  # tasks up to which a run ends in its matrix
+SHOWN = (
+    "Old tasks end at 0: with one output layer for all classes, and no word of the task at test, this is "
+    "what the protocol shows of a learner that trains on the new classes alone (docs/protocols.md)."
+)
 
 
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
@@ -28,13 +32,21 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     for learned, row in enumerate(matrix):
         cells = [Text(three_digits(value), "bold" * (j == learned - 1)) for j, value in enumerate(row)]
         rows.append(["none" if learned == 0 else f"0..{learned - 1}" if learned > 1 else "0", *cells])
+    said = [Text(SHOWN)] if ends_at_zero(results) else []
     whole = tables([Column("learned"), *(Column(str(j)) for j in range(tasks))], rows, width)
     if len(whole) == 1:
-        return titled("Test accuracy on task (columns) after learning tasks (rows)", *whole)
+        return titled("Test accuracy on task (columns) after learning tasks (rows)", *whole, *said)
     columns = [Column("task"), Column("just learned"), Column("at the end")]
     two = [[str(j), three_digits(matrix[j + 1][j]), three_digits(matrix[-1][j])] for j in range(tasks)]
     title = "Test accuracy on each task (results.json has the whole matrix)"
-    return titled(title, *tables(columns, two, width))
+    return titled(title, *tables(columns, two, width), *said)
+
+
+def ends_at_zero(results: Mapping[str, Any]) -> bool:
+    """Whether all tasks but the last are lost at the end of a stream with one output layer."""
+    heads, last = [task["head"] for task in results["stream"]["tasks"]], results["accuracy_matrix"][-1]
+    single = len(heads) > 1 and all(head["mode"] == "single" for head in heads)
+    return single and all(value is not None and value < 0.005 for value in last[:-1])
 
 
 def line(results: Mapping[str, Any]) -> list[str]:

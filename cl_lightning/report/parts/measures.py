@@ -20,6 +20,7 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
         tasks = range(len(matrix[0]))
         looks = ([matrix[j][j] for j in tasks], [matrix[j + 1][j] for j in tasks], matrix[-1])
         means = [None if None in look else sum(map(float, look)) / len(look) for look in looks]
-        rows.append([name.replace("_", " "), *map(three_digits, means)])
+        unit = "" if name in ("brier", "confidence") else ", nats"
+        rows.append([name.replace("_", " ") + unit, *map(three_digits, means)])
     heads = [Column("measure", text=True), *map(Column, ("before learning", "just learned", "at the end"))]
     return with_title("Measures, means over tasks (results.json has matrices)", heads, rows, width)

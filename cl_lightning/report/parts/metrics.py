@@ -37,8 +37,15 @@ def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         **({VALIDATION: validated["mean"]} if validated else {}),
         **results["metrics"],
-        **({TRANSFER: reference["transfer"]} if reference else {}),
+        **dict([of_reference(reference)] if reference else []),
     }
+
+
+def of_reference(reference: Mapping[str, Any]) -> tuple[str, float | None]:
+    """What a network that the run trained besides came to, by its name."""
+    if reference.get("joint"):
+        return "joint training on both", reference["accuracy"]
+    return TRANSFER, reference["transfer"]
 
 
 def metric_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:

@@ -1,4 +1,4 @@
-"""Accuracy and memory, task after task."""
+"""Accuracies and memory, task after task."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cl_lightning.report.parts.costs import held_and_counted
-from cl_lightning.report.style import panels, whole_numbers
+from cl_lightning.report.style import panels, task_lines, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def figure(results: Mapping[str, Any]) -> Figure:
-    """Mean test accuracy on the tasks so far, and what is held, after each task (figure 4 of Veniat et al.
-    2021, whose count of memory is a line of its own where it differs)."""
-    drawn, (accuracy, memory) = panels(2)
-    learned = list(range(1, len(results["accuracy_matrix"])))
-    means = [mean_so_far(results["accuracy_matrix"], i) for i in learned]
+    """Test accuracy on each task from when it is learned, the mean over the tasks so far, and what is held
+    (the last two: figure 4 of Veniat et al. 2021, whose count of memory is a line of its own where it
+    differs)."""
+    drawn, (each, accuracy, memory) = panels(3)
+    matrix = results["accuracy_matrix"]
+    learned = list(range(1, len(matrix)))
+    means = [mean_so_far(matrix, i) for i in learned]
+    task_lines(
+        each, {j: (learned[j:], [as_number(matrix[i][j]) for i in learned[j:]]) for j in range(len(learned))}
+    )
+    each.set_ylabel("accuracy\non each task")
     accuracy.plot(learned, means, marker=".", clip_on=False)  # points at 0 and 1 are whole
     accuracy.set(ylabel="mean accuracy\non tasks so far", ylim=(0, 1))
     held, counted = ([each / 1e6 for each in of_tasks] for of_tasks in held_and_counted(results["costs"]))
@@ -26,14 +32,17 @@ def figure(results: Mapping[str, Any]) -> Figure:
         memory.plot(learned, counted, ".--", label="as Veniat et al. 2021", clip_on=False)
         memory.legend(loc="lower right")
     memory.set(ylabel="memory, MB", xlabel="tasks learned", ylim=(0, None))
-    for axes in (accuracy, memory):
+    for axes in (each, accuracy, memory):
         axes.set_xlim(0.5, len(learned) + 0.5)
         whole_numbers(axes.xaxis)
-    accuracy.set_title(f"{results['learner']} on {results['stream']['name']}")
+    drawn.suptitle(f"{results['learner']} on {results['stream']['name']}")
     return drawn
 
 
 def mean_so_far(matrix: list[list[float | None]], learned: int) -> float:
     """NaN where a task was not tested."""
-    row = [value if value is not None else float("nan") for value in matrix[learned][:learned]]
-    return sum(row) / len(row)
+    return sum(map(as_number, matrix[learned][:learned])) / learned
+
+
+def as_number(value: float | None) -> float:
+    return float("nan") if value is None else value

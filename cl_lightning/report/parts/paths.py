@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from cl_lightning.report.layout import Column, with_title
+from cl_lightning.report.layout import Column, three_digits, with_title
 from cl_lightning.report.style import NEW, REUSED, panels
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 ORDER = 4  # among the tables of a run
+FEW = 30  # tasks up to which each has its name
 
 
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
@@ -25,8 +26,13 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     for task, note in enumerate(notes):
         path, count = note["path"], note["reused"]
         sources = [j for j in note["sources"] if count and notes[j]["path"][:count] == path[:count]]
-        rows.append([str(task), str(len(path)), str(count), str(sources[0]) if sources else "-"])
-    columns = [Column(head) for head in ("task", "modules", "re-used", "of task")]
+        near = sorted(zip(note.get("scores", ()), range(task)), key=lambda pair: (-pair[0], pair[1]))[:3]
+        scores = ", ".join(f"{j}: {three_digits(score)}" for score, j in near)
+        rows.append([str(task), str(len(path)), str(count), str(sources[0]) if sources else "-", scores])
+    heads = ["task", "modules", "re-used", "of task", "nearest by k-NN accuracy"]
+    if not any(row[-1] for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    columns = [Column(head, text=head in heads[4:]) for head in heads]
     return with_title("Modules re-used", columns, rows, width)
 
 
@@ -50,16 +56,28 @@ def module_paths(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
-    """A row a task, a column a layer: a new module in colour, a re-used one in grey with the task that
-    brought it, where there is room to say so (figures 7 and 8 of Veniat et al. 2021)."""
+    """A row a task, a column a layer (figures 7 and 8 of Veniat et al. 2021)."""
+    drawn, (axes,) = panels(1, height=height_of(paths))
+    draw_paths(axes, paths, [f"{task}: {name}" for task, name in enumerate(names)])
+    drawn.suptitle("new modules in orange, re-used in grey" + ", with their task" * (len(paths) <= FEW))
+    return drawn
+
+
+def height_of(paths: list[list[int]]) -> float:
+    """Inches."""
+    return 0.9 + (0.17 if len(paths) <= FEW else 0.075) * len(paths)
+
+
+def draw_paths(axes: Any, paths: list[list[int]], names: list[str]) -> None:
+    """A new module in colour, a re-used one in grey with the task that brought it, where there is room to say
+    so."""
     from matplotlib.colors import ListedColormap
 
     brought: dict[int, int] = {}
     for task, path in enumerate(paths):
         for module in path:
             brought.setdefault(module, task)
-    few, depth = len(paths) <= 30, max(map(len, paths))
-    drawn, (axes,) = panels(1, height=0.9 + (0.17 if few else 0.075) * len(paths))
+    few, depth = len(paths) <= FEW, max(map(len, paths))
     cells = [
         [float(brought[path[k]] == task) if k < len(path) else float("nan") for k in range(depth)]
         for task, path in enumerate(paths)
@@ -68,15 +86,14 @@ def path_graph(paths: list[list[int]], names: list[str]) -> Figure:
     for task, path in enumerate(paths if few else []):
         for layer, module in enumerate(path):
             if brought[module] != task:
-                axes.text(layer, task, str(brought[module]), ha="center", va="center", fontsize=7)
+                axes.text(layer, task, str(brought[module]), ha="center", va="center_baseline")
     if few:
-        labels = [f"{task}: {shorten(name, 30)}" for task, name in enumerate(names)]
-        axes.set_yticks(range(len(paths)), labels)
+        axes.set_yticks(range(len(paths)), [shorten(name, 30) for name in names])
     else:
         axes.set_ylabel("task")
     axes.set_xticks(range(depth), [str(layer + 1) for layer in range(depth)])
     axes.set_yticks([task - 0.5 for task in range(1, len(paths))], minor=True)
-    axes.grid(which="minor", axis="y", color="white", linewidth=0.8 if few else 0.3)
+    axes.set_xticks([layer - 0.5 for layer in range(1, depth)], minor=True)
+    axes.grid(which="minor", color="white", linewidth=0.8 if few else 0.3)
     axes.tick_params(which="both", length=0)
-    axes.set(xlabel="module", title=f"new modules in orange, re-used in grey{few * ', with their task'}")
-    return drawn
+    axes.set_xlabel("layer")

@@ -68,9 +68,8 @@ class Drawn:
     seed: Size = 0
 
     kind: ClassVar[str]
-    version: ClassVar[int] = (
-        1  # a change of pixels changes this number, and with it the cache entry and every fingerprint
-    )
+    # A change of pixels changes this number, and with it the cache entry and every fingerprint.
+    version: ClassVar[int] = 1
     classes: ClassVar[tuple[str, ...]]
     chunk: ClassVar[int] = 1000  # images drawn at once
 
@@ -286,7 +285,6 @@ def distance_to(mask: torch.Tensor) -> torch.Tensor:
     then along rows."""
     gap = torch.arange(FIELD, dtype=torch.float32)
     squared = (gap[:, None] - gap[None, :]) ** 2
-    along_columns = (
-        torch.where(mask, 0.0, 1e9)[None].add(squared[:, :, None]).amin(1)
-    )  # min over source rows k of f(k, j) + (i - k)^2
+    # The minimum over source rows k of f(k, j) + (i - k)^2.
+    along_columns = torch.where(mask, 0.0, 1e9)[None].add(squared[:, :, None]).amin(1)
     return along_columns[:, None, :].add(squared[None]).amin(2).sqrt()

@@ -1,0 +1,71 @@
+"""Pfuelb and Gepperth 2019: what the paper claims, and what did not come out as printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cl_lightning.report.compare import Group
+from cl_lightning.report.papers.icann18 import kind, less, most, of_model, row, value, value_on
+
+MODELS = {"FC": "fc", "D-FC": "d_fc", "CONV": "conv", "D-CONV": "d_conv", "LWTA": "lwta"}  # but EWC
+
+
+CLAIMS = ["claim", "asked for", "ours", "verdict"]  # heads
+
+
+def claims(groups: Sequence[Group]) -> list[list[str]]:
+    """Rows of claim, what is asked for, ours and the verdict."""
+    imm = {
+        g.settings.get("learner.merging", "mode"): g for g in of_model(groups, "imm") if kind(g) == "D5-5a"
+    }
+    mode, mean = ([imm[name]] if name in imm else [] for name in ("mode", "mean"))
+    fc = [g for g in of_model(groups, "fc") if g.learner == "finetune"]
+    kept = [g for g in of_model(groups, "fc") if g.learner == "stop_by_kept"]
+    found = [
+        row(f"{name} forgets D1 of each D5-5: the smallest best ({runs} of 8 run)", "at most 0.55", least,
+            at_most=0.55)
+        for name, dnn in MODELS.items()
+        for runs, least in [smallest(of_model(groups, dnn))]
+    ]  # fmt: skip
+    found += [
+        row("IMM by modes on D5-5a, its best alpha (chosen by test data)", "above 0.70",
+            value_on(mode, "D5-5a", "best_end_on_both"), at_least=0.70),
+        row("IMM by modes on D5-5a, alpha 1/2 (honest)", "beside it",
+            value_on(mode, "D5-5a", "end_on_both")),
+        row("IMM by means on D5-5a, its best alpha (chosen by test data)", "beside it",
+            value_on(mean, "D5-5a", "best_end_on_both")),
+        row("IMM by means on D5-5a, alpha 1/2 (honest)", "beside it",
+            value_on(mean, "D5-5a", "end_on_both")),
+        row("what modes' Fisher information costs: processor seconds more than means", "beside it",
+            less(value_on(mode, "D5-5a", "cpu_seconds"), value_on(mean, "D5-5a", "cpu_seconds"))),
+        row("the same: megabytes held more than means", "beside it",
+            less(value_on(mode, "D5-5a", "held"), value_on(mean, "D5-5a", "held"))),
+        row("stopping by 100 kept images of D1 recovers of best - last on D9-1a", "at least 0.8",
+            recovered(fc, kept, "D9-1a"), at_least=0.8),
+    ]  # fmt: skip
+    return found
+
+
+def not_reproduced(groups: Sequence[Group]) -> list[list[str]]:
+    """Rows of what, printed, ours and why: claims that do not hold."""
+    why = "two topologies of six, and 600 mini-batches a task"
+    return [
+        [claim, asked, ours, why]
+        for claim, asked, ours, verdict in claims(groups)
+        if verdict == "does not hold"
+    ]
+
+
+def smallest(groups: Sequence[Group]) -> tuple[int, float | None]:
+    """On how many of the eight pairs of five classes each a model was run, and its smallest best."""
+    found = {kind(g): b for g in groups if kind(g).startswith("D5-5") and (b := value(g, "best_on_both"))}
+    worst = most(-each for each in found.values())
+    return len(found), None if worst is None else -worst
+
+
+def recovered(plain: Sequence[Group], kept: Sequence[Group], pair: str) -> float | None:
+    """Of what finetuning loses after its best point, the part that is not lost where kept images tell when to
+    stop."""
+    best, last = (value_on(plain, pair, f"{name}_on_both") for name in ("best", "last"))
+    stopped, lost = less(value_on(kept, pair, "end_on_both"), last), less(best, last)
+    return None if stopped is None or not lost else stopped / lost
