@@ -31,7 +31,7 @@ EVERYWHERE: Settings = {  # what no paper has, or all have
     "trainer.precision": 32, "trainer.threads": 1, "trainer.stack": True, "trainer.block": 25,
     "trainer.lightning": {}, "trainer.callbacks": [],
     "trainer.measures": [], "trainer.keep_predictions": False,
-    "grants.task_id_at_test": True, "grants.past_data": True, "grants.boundaries": True,
+    "grants.task_id_at_test": True, "grants.past_data": True,
     "stream.n_test": None, "stream.order": None, "stream.test_share": None, "stream.on_shortage": "error",
     "stream.show.fit": "scale", "stream.show.values": [0, 1],
     "backbone.heads": "shared",
