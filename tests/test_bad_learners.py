@@ -371,6 +371,12 @@ ROWS: dict[str, Row] = {
     "chooses devices": Row(
         bad(learn_=phases(settings={"devices": 2})),
         "settings has 'devices', which is not for one phase alone", Refusal),
+    "lists settings": Row(
+        bad(learn_=phases(settings=["batch_size"])),
+        r"Phase: settings=\['batch_size'\] must be a mapping", Refusal),
+    "says no in words": Row(
+        bad(learn_=phases(auxiliary="no")), "Phase: auxiliary='no' must be true or false", Refusal),
+    "numbers a phase": Row(bad(learn_=phases(name=3)), "Phase: name=3 must be a text", Refusal),
     "takes batches of none": Row(
         bad(learn_=phases(settings={"batch_size": 0})),
         r"settings\.batch_size=0 must be a whole number of at least 1", Refusal),

@@ -25,7 +25,7 @@ from cl_lightning.protocol import Grants
 from tests.commands import configure
 
 CONF = Path(conf_dir())
-FILES = sorted(path for path in CONF.rglob("*.yaml") if path.parent.name not in ("experiment", "dnn"))
+FILES = sorted(path for path in CONF.rglob("*.yaml") if path.parent.name not in ("experiment", "dnn", "row"))
 READERS = {
     ".": Settings,
     "data": Data,

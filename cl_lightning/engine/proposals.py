@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +19,20 @@ from cl_lightning.learners.parts.under_lightning import topology_of
 from cl_lightning.protocol import ProtocolError
 from cl_lightning.store.records import Place
 
+FIELDS: list[tuple[str, type, str]] = [  # of a phase, and what each is
+    ("name", str, "a text"),
+    ("auxiliary", bool, "true or false"),
+    ("settings", Mapping, "a mapping, as in {'batch_size': 16}"),
+]
+
 
 def check_phase(learner: Learner, phase: Phase, task: Task, settings: Training, place: Place) -> None:
     """Refuse what cannot be trained or compared, before training."""
     who = type(learner).__name__
     check_names(who, phase, task)
+    for field, kind, words in FIELDS:
+        if not isinstance(value := getattr(phase, field), kind):
+            raise Refusal(f"{who}'s Phase: {field}={value!r} must be {words}.")
     check_settings(who, phase)
     if phase.keep not in ("winner", "all"):
         raise Refusal(f"{who}'s Phase: keep={phase.keep!r} must be winner or all.")

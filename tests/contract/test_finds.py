@@ -12,7 +12,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from cl_lightning.contract.checks import CHECKS, Case
+from cl_lightning.contract import checks, command
+from cl_lightning.contract.checks import CHECKS, Broken, Case
 from cl_lightning.contract.command import main
 from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.learners.parts.held import hold, note
@@ -337,6 +338,23 @@ def test_where_it_does_not_learn_at_all_that_is_said_once(
     assert out.startswith("FAIL  it learns a small stream: BuffersInItsLoss.training: self.buffer changed")
     assert out.count("FAIL") == 1
     assert "wait for this one" in out
+
+
+def test_the_same_reason_is_given_once_and_what_was_not_tried_is_no_ok(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def fails(_: object) -> None:
+        raise Broken("It forgets.\nLet it remember.")
+
+    monkeypatch.setattr(checks, "CHECKS", {"one": fails, "other": fails, "third": lambda _: "nothing there"})
+    monkeypatch.setattr(command, "two_ranks", lambda *_: None)
+    assert main(["learner=finetune"]) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        "FAIL  one: It forgets.", "Let it remember.", "FAIL  other: as under 'one'",
+        "-     third: nothing there", "ok    two devices give what one gives",
+    ]  # fmt: skip
+    monkeypatch.setattr(checks, "CHECKS", {"third": lambda _: "nothing there"})
+    assert main(["learner=finetune"]) == 0
 
 
 def test_without_a_learner_the_command_says_how_it_is_used(capsys: pytest.CaptureFixture) -> None:
