@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,15 +163,19 @@ def frame_of(matrix: list) -> pd.DataFrame:
     return pd.DataFrame(matrix, dtype=float).rename_axis("learned").rename_axis("task", axis=1)
 
 
-def run(*overrides: str) -> Run:
-    """Make the run of a command line, or find it: ``run("learner=ewc", "stream=permuted", "seed=1")``."""
+def run(*overrides: str, quiet: bool = False) -> Run:
+    """Make the run of a command line, or find it: ``run("learner=ewc", "stream=permuted", "seed=1")``.
+    ``quiet``: it prints nothing; what is refused is raised all the same."""
     for override in overrides:
         refuse_no_run(override)
     try:
         cfg = compose_config(*overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise from_hydra(error, overrides) from None
-    starter.run(cfg, list(overrides))
+    with ExitStack() as streams:
+        for redirect in (redirect_stdout, redirect_stderr) if quiet else ():
+            streams.enter_context(redirect(StringIO()))
+        starter.run(cfg, list(overrides))
     return Run(run_folder(cfg, build_stream(cfg)))
 
 

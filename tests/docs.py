@@ -84,3 +84,17 @@ def anchors(text: str) -> set[str]:
 def links(text: str) -> list[str]:
     """Where links and images lead: files and headings of this project, not the web."""
     return [link for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)) if not link.startswith("http")]
+
+
+def files(page: str) -> dict[str, str]:
+    """What a page in docs/ has its reader write, by name."""
+    named = r"`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```$"
+    return dict(re.findall(named, (ROOT / page).read_text(), re.DOTALL | re.MULTILINE))
+
+
+def written(root: Path, page: str) -> Path:
+    """The folder in which a reader has written them."""
+    for name, code in files(page).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(code)
+    return root

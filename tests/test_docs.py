@@ -48,7 +48,13 @@ HERE = {
     "cd",
     "export",
 }  # programs that the pages call
-ON_THE_PAGE = ("learner=anchored", "learner=l2_anchor")  # choices that the reader has just written
+ON_THE_PAGE = (
+    "learner=anchored",
+    "learner=l2_anchor",
+    "backbone=small_conv",
+    "backbone=three_modules",
+    "stream=mirrored",
+)  # choices that the reader has just written
 NAMES = {
     yaml.safe_load(path.read_text()).get("name") for path in (Path(conf_dir()) / "experiment").glob("*.yaml")
 } | {"quickstart"}
@@ -67,18 +73,6 @@ def every(commands: Sequence[Command]) -> pytest.MarkDecorator:
 
 
 # ---- commands ----------------------------------------------------------------------------------------------
-
-
-def folder_of_ones_own(root: Path, page: str) -> Path:
-    """What the page has its reader write before a command with --config-dir."""
-    text = (ROOT / page).read_text()
-    for name, code in re.findall(
-        r"`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```$", text, re.DOTALL | re.MULTILINE
-    ):
-        path = root / page / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(code)
-    return root / page
 
 
 def configurations(arguments: Sequence[str]) -> Iterator[list[str]]:
@@ -139,9 +133,7 @@ def compose_and_check(arguments: Sequence[str], extra: Path | None = None) -> No
         sources = {*build_sources(cfg)}  # their names
         if "source" in cfg.stream:
             assert cfg.stream.source in sources
-        for task in (
-            cfg.stream.tasks if "tasks" in cfg.stream and not isinstance(cfg.stream.tasks, int) else ()
-        ):
+        for task in cfg.stream.tasks if not isinstance(cfg.stream.get("tasks"), int | None) else ():
             assert task.source in sources
 
 
@@ -167,9 +159,10 @@ def test_a_command_of_the_pages_composes(
         return
     if "--config-dir" in arguments:
         at = arguments.index("--config-dir")
-        own = folder_of_ones_own(tmp_path, command.page)
+        own = docs.written(tmp_path, command.page)
         monkeypatch.syspath_prepend(own)
-        monkeypatch.delitem(sys.modules, "my_learners", raising=False)
+        for name in docs.files(command.page):
+            monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
         extra = own / arguments.pop(at + 1)
         del arguments[at]
         assert any(

@@ -104,3 +104,11 @@ def test_the_package_itself_imports_nothing_that_takes_time() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'walk'"):
         cl_lightning.walk  # noqa: B018
+
+
+def test_a_quiet_run_prints_nothing_and_still_refuses(made, capfd: pytest.CaptureFixture) -> None:
+    again = run(*SMALL, f"outputs={made.folder.parents[2]}", "selection.grid.lr=[0.01,0.001]", quiet=True)
+    assert again.folder == made.folder
+    assert "".join(capfd.readouterr()) == ""
+    with pytest.raises(Refusal, match="Did you mean finetune"):
+        run("learner=finetun", quiet=True)

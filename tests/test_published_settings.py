@@ -32,7 +32,7 @@ EVERYWHERE: Settings = {  # what no paper has, or all have
     "trainer.lightning": {}, "trainer.callbacks": [],
     "trainer.measures": [], "trainer.keep_predictions": False,
     "grants.task_id_at_test": True, "grants.past_data": True,
-    "stream.test_share": None, "stream.on_shortage": "error",
+    "stream.n_test": None, "stream.order": None, "stream.test_share": None, "stream.on_shortage": "error",
     "stream.show.fit": "scale", "stream.show.values": [0, 1],
     "backbone.heads": "shared",
 }  # fmt: skip
@@ -136,7 +136,7 @@ OF_GEM: dict[str, Settings] = {
 CIFAR: Settings = {  # 20 tasks of five classes in their own order; a task's own outputs in loss and test
     "stream._target_": "cl_lightning.data.streams.split", "stream.source": "cifar100",
     "stream.classes_per_task": 5, "stream.class_order": "native", "stream.n_train": None,
-    "stream.n_val": 0, "stream.test_share": None, "stream.head": "multi_train_test",
+    "stream.n_val": 0, "stream.test_share": None, "stream.order": None, "stream.head": "multi_train_test",
     "stream.on_shortage": "error",
     "backbone._target_": "cl_lightning.backbones.ResNet18", "backbone.width": 20,
     "backbone.heads": "shared", "backbone.channels_last": True,

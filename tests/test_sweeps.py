@@ -96,7 +96,10 @@ def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(
 
 def test_a_sweep_says_a_line_a_job_ends_in_a_table_and_with_0(tmp_path: Path) -> None:
     done = command(*QUICK, f"outputs={tmp_path}", "--multirun", "trainer.lr=0.1,0.2", "seed=0,1")
-    lines = done.stderr.splitlines()
+    *lines, came, see = done.stderr.splitlines()
+    (folder,) = tmp_path.glob("*/sweeps/*")
+    assert came == f"4 of 4 jobs are done. The sweep lies in {folder}"
+    assert see.strip() == f"to see it: python -m cl_lightning.report {folder.parent.parent} --validation"
     assert [re.sub(", .* left", "", line) for line in lines] == [
         f"job {n} of 4 (trainer.lr={rate} seed={seed}) done"
         for n, (rate, seed) in enumerate(((r, s) for r in (0.1, 0.2) for s in (0, 1)), start=1)

@@ -18,7 +18,7 @@ from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.report import print_groups, print_status
 from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.compare import Code, Group
-from cl_lightning.report.tables import parts_of, show
+from cl_lightning.report.tables import parts_of, show, show_end
 from cl_lightning.selection.stream_level import Choice, Scored
 from cl_lightning.store.status import Status, write_status
 from tests.golden import WIDTHS, assert_golden, new_console, printed
@@ -118,9 +118,27 @@ MODULAR = results(
 )  # fmt: skip
 
 
+SEARCHED = [phase(task, "lr=0.01", compared=[{}, {}]) for task in range(10)]
+ENDS = {
+    "end_of_a_run": MODULAR,
+    "end_of_10_tasks": results(10, selected=SEARCHED, card=MODULAR["card"]),
+    "end_of_13_tasks": results(13),
+}
+
+
+@at_both_widths
+@pytest.mark.parametrize("name", ENDS)
+def test_a_run_ends_in_at_most_25_lines(name: str, width: int) -> None:
+    console = new_console(width)
+    folder = Path("outputs/quickstart/mntdp_d/0123456789ab-s3")
+    show_end(ENDS[name], folder, note="it was made with torch 2.6 (now 2.7).", console=console)
+    assert len(printed(console).splitlines()) <= 25
+    assert_golden(printed(console), f"short_{name}", width)
+
+
 @at_both_widths
 @pytest.mark.parametrize(("name", "run"), [("end_of_a_run", MODULAR), ("end_of_13_tasks", results(13))])
-def test_the_end_of_a_run(name: str, run: dict[str, Any], width: int) -> None:
+def test_the_report_of_a_run(name: str, run: dict[str, Any], width: int) -> None:
     console = new_console(width)
     folder = Path("outputs/quickstart/mntdp_d/0123456789ab-s3")
     show(run, folder, note="it was made with torch 2.6 (now 2.7).", console=console)
@@ -323,3 +341,16 @@ def test_listings(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     text = "\n\n".join(help_page.listing(name, [], width) for name in ("learners", "experiments"))
     assert max(map(len, text.splitlines())) <= width
     assert_golden(text, "listings", width)
+
+
+def test_the_report_of_one_run_has_all_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from cl_lightning.cli.report import main as report
+    from tests.commands import finished
+
+    finished(tmp_path)
+    (folder,) = (path.parent for path in tmp_path.glob("**/results.json"))
+    assert report([str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert said.index("Choices, by task") < said.index("Costs, by task") < said.index("Card: what")
+    assert report([str(tmp_path)]) == 0
+    assert "Costs, by task" not in capsys.readouterr().out

@@ -1,5 +1,5 @@
-"""What a run says while it trains: one live line on a terminal, a line a task elsewhere. Both tell the time
-left."""
+"""What a run says while it trains: one live line on a terminal; elsewhere a line a task, and one a minute.
+All tell the time left."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.table import Column
 from cl_lightning.callbacks.base import StreamCallback
 from cl_lightning.data.task import Task
 
+MINUTE = 60.0  # seconds between two lines where there is no terminal
 BEGUN = 0.02  # the part of a task that must be trained before the time left is estimated
 
 
@@ -25,6 +26,7 @@ class ProgressDisplay(StreamCallback):
         self.line: Progress | None = None
         self.bar = TaskID(0)
         self.tasks, self.first, self.task, self.began = 1, 0, 0, monotonic()
+        self.said = self.began  # when a line was printed last
 
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
         self.tasks, self.first, self.task, self.began = tasks, learned, learned, monotonic()
@@ -42,14 +44,15 @@ class ProgressDisplay(StreamCallback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, learner: Any, *_: Any) -> None:
         run = learner.phase_run
-        if self.line is None or run is None:
+        if run is None or (self.line is None and monotonic() - self.said < MINUTE):
             return
         best = "-" if run.best_accuracy is None else f"{run.best_accuracy:.3f}"
         measure = "val" if run.phase.score is None else "score"
         self.show(
             run.step / max(run.blocks.steps, 1),
             self.place(run.task.index),
-            f"{run.phase.name}: {len(run.active)} of {len(run.candidates)} alive, best {measure} {best}",
+            f"{run.phase.name}: {len(run.active)} of {len(run.candidates)} alive, best {measure} {best}, "
+            f"batch {run.step}/{run.blocks.steps}",
         )
 
     def place(self, task: int) -> str:
@@ -71,7 +74,7 @@ class ProgressDisplay(StreamCallback):
             known = [accuracy for accuracy in accuracies[:learned] if accuracy is not None]
             mean = f", mean test accuracy on them {sum(known) / len(known):.3f}" if known else ""
             left = f", {self.left(learned)}" if learned < self.tasks else ""
-            self.console.print(f"{done}{mean}{left}", highlight=False, soft_wrap=True)
+            self.print(f"{done}{mean}{left}")
 
     def on_stream_end(self) -> None:
         if self.line is not None:
@@ -79,10 +82,16 @@ class ProgressDisplay(StreamCallback):
             self.line = None
 
     def show(self, of_task: float, place: str, state: str = "") -> None:
+        done = self.task + of_task
+        told = ", ".join(filter(None, [place, self.left(done), state]))
         if self.line is not None:
-            done = self.task + of_task
-            parts = [place, self.left(done), state]
-            self.line.update(self.bar, completed=done, state=", ".join(filter(None, parts)))
+            self.line.update(self.bar, completed=done, state=told)
+        elif state:
+            self.print(told)
+
+    def print(self, line: str) -> None:
+        self.said = monotonic()
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def left(self, done: float) -> str:
         """The time left if every task lasts as long as those of this start did so far; early stopping makes

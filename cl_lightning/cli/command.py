@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import cl_lightning.termination as termination
-from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, user_folders
+from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, listing_as_json, user_folders
 from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.config.version import VERSION
@@ -97,7 +97,9 @@ def told(arguments: Sequence[str]) -> str | None:
         return f"cl_lightning {VERSION}"
     for name, before in zip(arguments, ["", *arguments]):
         if name in LISTINGS and before not in PLACE:
-            return listing(name, arguments, width)
+            return (
+                listing_as_json(name, arguments) if "--json" in arguments else listing(name, arguments, width)
+            )
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill as wrap
@@ -32,7 +33,8 @@ EXAMPLES = """Five commands to copy:
       a sweep: six runs
 
 More:
-  learners          list the learners; so do streams, experiments and backbones
+  learners          list the learners; so do streams, experiments and backbones;
+                    with --json for programs
   --version         the version of this program
   --cfg job         print the configuration that a command makes, with all keys
   --config-dir DIR  add a folder of your own configurations, laid out as these
@@ -66,6 +68,23 @@ def listing(name: str, arguments: Sequence[str], width: int = 80) -> str:
     star = " (* is the default)" * (group in default_choices(folders[0]))
     said = f"The {name}{star}: python -m cl_lightning {plus}{group}=NAME"
     return "\n".join([said, *choice_lines(group, folders, width)])
+
+
+def listing_as_json(name: str, arguments: Sequence[str]) -> str:
+    """The same for programs: each choice with what it does, and its file."""
+    group, folders = LISTINGS[name], folders_of(arguments)
+    default, plus = default_choices(folders[0]).get(group), "+" * (name == "experiments")
+    rows = [
+        {
+            "name": choice,
+            "argument": f"{plus}{group}={choice}",
+            "what": first_comment(path),
+            "default": choice == default,
+            "file": str(path),
+        }
+        for choice, path in choices_of(group, folders).items()
+    ]
+    return json.dumps(rows, indent=1, ensure_ascii=False)
 
 
 def choice_lines(group: str, folders: Sequence[Path], width: int) -> list[str]:

@@ -35,6 +35,7 @@ from cl_lightning.report.notes import notes, unfinished
 from cl_lightning.report.reading import runs_in
 from cl_lightning.report.results import write_unfinished
 from cl_lightning.report.schema import schema
+from cl_lightning.report.tables import show
 from cl_lightning.selection.sweep import JOBS, read_jobs
 from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
@@ -90,6 +91,9 @@ def report_results(arguments: Sequence[str]) -> int:
             options.html.write_text(page_of_runs(runs, title), encoding="utf-8")
             print(f"Page: {options.html}")
             return 0
+        alone = options.folders[0] if len(options.folders) == 1 else None
+        if alone and runs and (alone / "run.json").is_file() and options.form is None:
+            show(json.loads((alone / "results.json").read_text()), alone)
         print_groups(groups, unfinished(runs), options.form, options.validation)
     return 0
 

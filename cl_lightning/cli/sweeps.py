@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,9 +16,9 @@ from omegaconf import OmegaConf
 
 from cl_lightning.cli.jobs import Job
 from cl_lightning.config.resolvers import sweep_name
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Refusal, plain
 from cl_lightning.selection.stream_level import Choice, Scored, winning
-from cl_lightning.selection.sweep import read_job
+from cl_lightning.selection.sweep import read_job, read_jobs
 from cl_lightning.store.atomic import read_json, write_json
 
 
@@ -52,7 +53,23 @@ def sweep_lock(sweeper: Any) -> Iterator[None]:
                 f"{folder} is the folder of another sweep: {' '.join(found['arguments'])}\n"
                 "Give another with hydra.sweep.dir=, or leave it out: each sweep then has its own."
             )
-        yield
+        try:
+            yield
+        finally:
+            tell_state(sweeper)
+
+
+def tell_state(sweeper: Any) -> None:
+    """Say how far a sweep came, however it ended, where it lies, and what goes on with it and shows it."""
+    folder, top = sweeper.launcher.folder, Path(sweeper.config.outputs) / str(sweeper.config.name)
+    jobs = read_jobs(folder)
+    done = sum("done" in about for about in jobs)
+    lines = [f"{done} of {len(jobs)} jobs are done. The sweep lies in {folder}"]
+    if done < len(jobs):
+        lines.append(f"  to go on: python -m cl_lightning {shlex.join(sys.argv[1:])}")
+    lines.append(f"  to see it: python -m cl_lightning.report {shlex.quote(str(top))} --validation")
+    if jobs:
+        print(*map(plain, lines), sep="\n", file=sys.stderr)
 
 
 def write_sweep(

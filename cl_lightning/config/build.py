@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config.checking import check, keyword_parameters, made_by, resolve_target
-from cl_lightning.errors import Refusal
+from cl_lightning.errors import Refusal, plain
 from cl_lightning.protocol import running
 from cl_lightning.randomness import seeded
 from cl_lightning.runs.identity import effective_settings
@@ -64,11 +65,15 @@ def stream_of(cfg: DictConfig) -> partial:
 
 def build_sources(cfg: DictConfig) -> Sources:
     """All data sets of the configuration, none of them opened yet."""
-    from cl_lightning.data.sources.cache import Images, open_images
+    from cl_lightning.data.sources.cache import Images, cache_folder, is_complete, open_images
     from cl_lightning.data.sources.registry import Sources
 
     def opened(name: str) -> Images:
-        return open_images(name, source_of(cfg, name)(), cfg.cache)
+        source = source_of(cfg, name)()
+        if cfg.progress and not in_a_sweep() and not is_complete(cache_folder(name, source, cfg.cache)):
+            told = f"Making the images of {name}: once, then they are kept in {cfg.cache}."
+            print(plain(told), file=sys.stderr, flush=True)
+        return open_images(name, source, cfg.cache)
 
     known = {str(name): classes_of(cfg.data.sources[name]) for name in cfg.data.sources}
     return Sources(known, opened, cfg.data.get("substitute") or {})
@@ -132,7 +137,12 @@ def learner_of(cfg: DictConfig) -> partial:
 def backbone_of(cfg: DictConfig) -> partial:
     """The network, waiting for the images' shape and the outputs."""
     make = resolve_target(cfg.backbone, "backbone", "input_shape", "head")
-    check_taken(make, "backbone", "input_shape", "head")
+    if "head" not in (known := keyword_parameters(make.func))[0] and not known[1]:
+        raise Refusal(
+            f"backbone._target_: {make.func.__name__} takes no head, which says how many outputs there are.\n"
+            "Write def __init__(self, head, ...) and end in nn.Linear(..., head.num_outputs). The images' "
+            "shape is given, too, where it is named: input_shape, (channels, height, width)."
+        )
     return make
 
 
@@ -157,7 +167,17 @@ def check_taken(make: partial, group: str, *provided: str) -> None:
 
 def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
     """Makes networks for the stream's images and outputs."""
-    return partial(backbone_of(cfg), input_shape=stream.shape)
+    from cl_lightning.backbones.own import as_backbone
+
+    make = backbone_of(cfg)
+    known, takes_any = keyword_parameters(make.func)
+    given = {"input_shape": stream.shape} if takes_any or "input_shape" in known else {}
+
+    @wraps(make)
+    def made(**keys: Any) -> nn.Module:
+        return as_backbone(make(**given, **keys), stream.shape, keys["head"].num_outputs)
+
+    return made
 
 
 def named_callbacks(cfg: DictConfig) -> list[str]:

@@ -16,7 +16,7 @@ from cl_lightning.engine.logs import call_loggers
 from cl_lightning.errors import Refusal
 from cl_lightning.runs.identity import as_used, effective_settings
 
-PROVIDED = ("folder", "run", "save_dir")  # by the program
+PROVIDED = ("folder", "run", "save_dir", "default_hp_metric")  # by the program; the last is TensorBoard's
 PASSED_ON = "root_dir"  # by Lightning's logger for TensorBoard to its base, which cannot do without
 Status = Literal["success", "failed"]
 
@@ -48,7 +48,7 @@ def opened_loggers(cfg: DictConfig, folder: Path, run: DictConfig) -> Iterator[l
     status: Status = "failed"
     try:
         for make in loggers_of(cfg):
-            loggers.append(opened(make, dict(zip(PROVIDED, (folder, settings, folder)))))
+            loggers.append(opened(make, dict(zip(PROVIDED, (folder, settings, folder, False)))))
             call_loggers(loggers[-1:], "log_hyperparams", settings)
         yield loggers
         status = "success"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,49 @@ from rich.console import Console, RenderableType
 from cl_lightning.evaluation.scenario import Scenario, scenario_in
 from cl_lightning.report.layout import new_console
 from cl_lightning.report.parts import found
+from cl_lightning.report.parts.accuracy import FEW
 
 
 def show(
     results: Mapping[str, Any], folder: Path, note: str | None = None, console: Console | None = None
 ) -> None:
-    """Print the accuracy matrix, metrics and costs of a run, and where it lies."""
+    """Print all tables of a run, and where it lies."""
     console = console or new_console()
+    begin(results, console)
+    for part in parts_of(results, console.width):
+        console.print(part)
+    if note:
+        console.print(
+            f"This run is from another version: {note} Start afresh with resume=false.",
+            highlight=False,
+        )
+    console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
+
+
+def show_end(
+    results: Mapping[str, Any], folder: Path, note: str | None = None, console: Console | None = None
+) -> None:
+    """Print what a run came to in at most 25 lines, and the command that prints the rest."""
+    console = console or new_console()
+    begin(results, console)
+    few = len(results["stream"]["tasks"]) <= FEW
+    for part in found("table")["accuracy"](results, console.width) if few else ():
+        console.print(part)
+    for short in found("line").values():
+        for line in short(results):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if note:
+        told = f"This run is from another version: {note} Start afresh with resume=false."
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
+    beside = ", with figures/ beside it" * (folder / "figures").is_dir()
+    console.print(
+        f"Results: {folder / 'results.json'}{beside}", highlight=False, markup=False, soft_wrap=True
+    )
+    more = f"All tables: python -m cl_lightning.report {shlex.quote(str(folder))}"
+    console.print(more, highlight=False, markup=False, soft_wrap=True)
+
+
+def begin(results: Mapping[str, Any], console: Console) -> None:
     line = headline(
         results["learner"],
         results["stream"]["name"],
@@ -27,14 +64,6 @@ def show(
         results["seed"],
     )
     console.print(f"\n{line}", style="bold", highlight=False, markup=False, soft_wrap=True)
-    for part in parts_of(results, console.width):
-        console.print(part)
-    if note:
-        console.print(
-            f"This run is from another version: {note} Start afresh with resume=false.",
-            highlight=False,
-        )
-    console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
 
 
 def headline(

@@ -68,13 +68,18 @@ def fingerprint(cfg: DictConfig, stream: Stream) -> str:
     """A hash of everything that can change a result but the seed, so that runs which differ in their seed
     alone share it: the configuration, the images that are used, how they are drawn, the contents of files
     that the stream is given."""
-    from cl_lightning.data.streams.stream import DRAWS, fingerprinted, identity_of_images
+    from cl_lightning.data.streams.stream import DRAWS, fingerprinted, identity_of_images, is_unused
 
     cfg = cfg.copy()
     cfg.seed = "any"
     settings = relevant(cfg)
     settings["data"] = sorted(repr(identity_of_images(images)) for images in stream.sources)
-    settings["stream"] = {key: fingerprinted(key, value) for key, value in settings["stream"].items()}
+    recipe = settings["stream"]["_target_"].rpartition(".")[2]
+    settings["stream"] = {
+        key: fingerprinted(key, value)
+        for key, value in settings["stream"].items()
+        if not is_unused(recipe, key, value)
+    }
     if stream.draws != DRAWS:
         settings["draws"] = stream.draws
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]

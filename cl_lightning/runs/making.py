@@ -33,7 +33,7 @@ from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import write_results
 from cl_lightning.report.schema import Results
-from cl_lightning.runs.announce import tell_start
+from cl_lightning.runs.announce import say, tell_start
 from cl_lightning.runs.final import joint_reference, reference, validated
 from cl_lightning.runs.resume import begin_or_resume, check_run, restore, restore_callbacks, steps_until
 from cl_lightning.selection.sweep import in_a_sweep
@@ -120,6 +120,8 @@ class Making:
             lambda: (validated(phases, self.learner, stream, self.evaluator), None),
         )
         if self.cfg.reference:
+            if self.cfg.progress and not in_a_sweep() and phases.ranks.is_writer:
+                say("A fresh network learns the reference of transfer.")
             make = joint_reference if self.cfg.reference == "joint" else reference
             phases.collect_work()
             phases.step = steps_until(self.store, len(stream))

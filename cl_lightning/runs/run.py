@@ -13,7 +13,7 @@ from cl_lightning.config.compose import check_config, without_deleted
 from cl_lightning.parallel.ranks import joined
 from cl_lightning.report.figures import draw_missing
 from cl_lightning.report.results import finished_results
-from cl_lightning.report.tables import show
+from cl_lightning.report.tables import show_end
 from cl_lightning.runs.announce import tell_shown
 from cl_lightning.runs.identity import changed, run_folder, versions
 from cl_lightning.runs.part import make_run, own_rounds
@@ -48,7 +48,7 @@ def run(cfg: DictConfig, command: Sequence[str] = ()) -> float | None:
             results = of_a_search(cfg, results)
         draw_missing(folder, results, cfg.figures)
         if not in_a_sweep():  # which has a table of its own at its end
-            show(results, folder, note=changed(results["version"], versions(cfg)))
+            show_end(results, folder, note=changed(results["version"], versions(cfg)))
     at_end = results["validation_at_end"]
     mean = None if at_end is None else at_end["mean"]
     if mean is None:

@@ -190,3 +190,18 @@ def test_the_entry_says_what_it_is_made_of(tmp_path: Path) -> None:
     meta = json.loads(next((tmp_path / "cache").glob("*/meta.json")).read_text())
     assert meta["identity"] == {"value": 7}
     assert meta["classes"] == ["a", "b"]
+
+
+def test_a_run_says_once_that_images_are_made(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from cl_lightning.config.build import build_sources
+    from tests.commands import configure
+
+    def said(*more: str) -> str:
+        cfg = configure(
+            "data.sources.mnist.train=20", "data.sources.mnist.test=20", f"cache={tmp_path}", *more
+        )
+        build_sources(cfg)["mnist"]
+        return capsys.readouterr().err
+
+    assert said("progress=true") == (f"Making the images of mnist: once, then they are kept in {tmp_path}.\n")
+    assert said("progress=true") == ""

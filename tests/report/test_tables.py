@@ -6,6 +6,7 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,6 +187,24 @@ def test_one_task_is_no_tasks() -> None:
     display.on_stream_start("toy", 1, learned=0)
     display.on_evaluated(None, 1, [0.5])
     assert console.file.getvalue() == "1 of 1 task learned, mean test accuracy on them 0.500\n"
+
+
+def test_elsewhere_a_line_a_minute_says_where_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("cl_lightning.callbacks.progress.monotonic", lambda: now[0])
+    console = Console(file=io.StringIO(), width=120)
+    display = ProgressDisplay(console)
+    display.on_stream_start("toy", 2, 0)
+    run = SimpleNamespace(
+        task=SimpleNamespace(index=0), step=50, blocks=SimpleNamespace(steps=100), best_accuracy=0.5,
+        phase=SimpleNamespace(name="train", score=None), active=[1], candidates=range(3),
+    )  # fmt: skip
+    for _ in range(130):
+        now[0] += 1
+        display.on_train_batch_end(None, SimpleNamespace(phase_run=run))  # type: ignore[arg-type]
+    lines = console.file.getvalue().splitlines()
+    alive = "train: 1 of 3 alive, best val 0.500, batch 50/100"
+    assert lines == [f"task 0 of 0..1, {left} left, {alive}" for left in ("3:00", "6:00")]
 
 
 def test_the_time_left_is_that_of_as_many_tasks_at_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

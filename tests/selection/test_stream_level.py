@@ -179,7 +179,10 @@ def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
     assert main([*again, f"outputs={tmp_path / 'elsewhere'}"]) == 0
     said = capfd.readouterr()
     assert "This is not the run" not in said.err
-    assert "chose this run among 3 over whole streams" in " ".join(said.out.replace("│", " ").split())
+    (chosen,) = (tmp_path / "elsewhere").glob("**/results.json")
+    assert report([str(chosen.parent)]) == 0
+    told = " ".join(capfd.readouterr().out.replace("│", " ").split())
+    assert "chose this run among 3 over whole streams" in told
     assert report([str(tmp_path / "elsewhere")]) == 0
     assert "ewc†" in capfd.readouterr().out, "made from the winner's file, without a sweep beside it"
     monkeypatch.setattr("cl_lightning.runs.part.train", lambda *_: pytest.fail("another run"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,18 @@ from cl_lightning.config.checking import Text
 from cl_lightning.errors import Refusal
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+OF_VALIDATION = ("val_x", "val_y")  # may be left out
 CALL = "numpy.savez(file, train_x=..., train_y=..., test_x=..., test_y=...)"
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """``train_x``, ``train_y``, ``test_x`` and ``test_y`` in a file that ``numpy.savez`` wrote.
+    """``train_x``, ``train_y``, ``test_x`` and ``test_y`` in a file that ``numpy.savez`` wrote. Where it also
+    has ``val_x`` and ``val_y``, validation examples are drawn from these alone, and training examples never.
 
     Images are bytes, or floats in [0, 1], of shape (n, height, width), (n, channels, height, width) or (n,
-    height, width, channels) with one or three channels; labels are class numbers. Without ``classes``,
-    classes are named by their numbers.
+    height, width, channels) with one or three channels; floats (n, d) are vectors of features, taken as they
+    are. Labels are class numbers. Without ``classes``, classes are named by their numbers.
     """
 
     file: Text
@@ -44,20 +47,28 @@ class Arrays:
         return {"kind": "arrays", "file": file, "classes": list(self.classes)}
 
     def decode(self) -> dict[str, torch.Tensor]:
-        arrays = self.load(*ARRAYS)
+        arrays = self.load(*ARRAYS, *self.of_validation())
+        splits = [key.removesuffix("_x") for key in arrays if key.endswith("_x")]
         made = {}
-        for split in ("train", "test"):
+        for split in splits:
             made[f"{split}_x"] = torch.from_numpy(self.images(f"{split}_x", arrays[f"{split}_x"]))
             made[f"{split}_y"] = torch.from_numpy(
                 self.labels(split, arrays[f"{split}_y"], len(made[f"{split}_x"]))
             )
-        shapes = {tuple(made[f"{split}_x"].shape[1:]) for split in ("train", "test")}
+        shapes = {tuple(made[f"{split}_x"].shape[1:]) for split in splits}
         if len(shapes) > 1:
             raise Refusal(
-                f"train_x and test_x of {self.place} differ in shape (channels, height, width): "
-                f"{sorted(shapes)}."
+                f"{' and '.join(f'{split}_x' for split in splits)} of {self.place} differ in shape "
+                f"(channels, height, width): {sorted(shapes)}."
             )
         return made
+
+    def of_validation(self) -> tuple[str, ...]:
+        """The names of arrays for validation, if the file has any."""
+        with suppress(Refusal):
+            self.load("val_x")
+            return OF_VALIDATION
+        return ()
 
     def numbered(self) -> tuple[str, ...]:
         labels = self.load("train_y")["train_y"]
@@ -88,7 +99,9 @@ class Arrays:
         raise Refusal(f"{self.place} has no array {' and no '.join(missing)}. Write it with {CALL}.")
 
     def images(self, key: str, array: np.ndarray) -> np.ndarray:
-        """The images as bytes (n, channels, height, width)."""
+        """The images as bytes (n, channels, height, width); features as floats (n, d, 1, 1)."""
+        if array.ndim == 2 and array.dtype.kind == "f" and array.size and np.isfinite(array).all():
+            return np.ascontiguousarray(array, dtype=np.float32)[:, :, None, None]
         if array.dtype.kind == "f" and array.size and ((array >= 0) & (array <= 1)).all():  # and no NaN
             array = np.round(array * 255).astype(np.uint8)
         if array.dtype != np.uint8 or not array.size:
@@ -103,7 +116,8 @@ class Arrays:
         if array.ndim != 4 or array.shape[1] not in (1, 3):
             shapes = "(n, height, width), (n, channels, height, width) or (n, height, width, channels)"
             raise Refusal(
-                f"{key} of {self.place} must have the shape {shapes} with 1 or 3 channels; {describe(array)}"
+                f"{key} of {self.place} must have the shape (n, d), as floats, of features, or as images "
+                f"{shapes} with 1 or 3 channels; {describe(array)}"
             )
         return np.ascontiguousarray(array)
 

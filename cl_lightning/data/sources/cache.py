@@ -34,7 +34,7 @@ class Source(Protocol):
     ``{train,test}_y`` (n,).
 
     A source with a ``side`` may give a list of images (channels, height, width) of several sizes: all become
-    side x side.
+    side x side. Where it also gives ``val_{x,y}``, validation examples are drawn from these alone.
     """
 
     classes: tuple[str, ...]
@@ -73,6 +73,12 @@ class Images:
     test: Pool
     digest: str
     substitute: Substitute | None = None  # where it stands in for another
+    for_validation: int = 0  # so many rows at the end of the training pool are for validation alone
+
+    def parted(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows of the training pool that may be trained on, and those for validation alone."""
+        cut = len(self.train.y) - self.for_validation
+        return rows[rows < cut], rows[rows >= cut]
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -134,14 +140,17 @@ def open_images(name: str, source: Source, cache: str | Path) -> Images:
             if not is_complete(folder):
                 write(folder, source)
     try:
-        digest, arrays = read(folder, source.classes)
+        meta, arrays = read(folder, source.classes)
     except Exception:  # whatever damaged files raise
         warnings.warn(f"{folder} is damaged: its images are made again.", stacklevel=2)
         with FileLock(f"{folder}.lock"):
             write(folder, source)
-        digest, arrays = read(folder, source.classes)
-    pools = {split: Pool(arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS}
-    return Images(name, tuple(source.classes), pools["train"], pools["test"], digest)
+        meta, arrays = read(folder, source.classes)
+    train, test = (Pool(arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS)
+    digest, apart = meta["digest"], meta.get("for_validation", 0)
+    if apart:
+        digest = hashlib.sha256(f"{digest} {apart}".encode()).hexdigest()
+    return Images(name, tuple(source.classes), train, test, digest, for_validation=apart)
 
 
 def cache_folder(name: str, source: Source, cache: str | Path) -> Path:
@@ -167,9 +176,9 @@ def identity_of(source: Source) -> dict:
     return source.identity() | ({} if side is None else {"side": side})
 
 
-def read(folder: Path, classes: Sequence[str]) -> tuple[str, dict[str, torch.Tensor]]:
-    """The digest of a folder of the cache, and its files, mapped into memory. All bytes are compared with the
-    digest: that takes 0.25 s for 60,000 colour images of 32 x 32."""
+def read(folder: Path, classes: Sequence[str]) -> tuple[dict, dict[str, torch.Tensor]]:
+    """What is known of a folder of the cache, and its files, mapped into memory. All bytes are compared with
+    the digest: that takes 0.25 s for 60,000 colour images of 32 x 32."""
     meta = json.loads((folder / "meta.json").read_text())
     if meta["classes"] != list(classes):
         raise ValueError("its classes are others")
@@ -177,7 +186,7 @@ def read(folder: Path, classes: Sequence[str]) -> tuple[str, dict[str, torch.Ten
     arrays = {key: np.load(regular(folder / f"{key}.npy"), mmap_mode="c") for key in ARRAYS}
     if digest_of(arrays) != meta["digest"]:
         raise ValueError("its images or labels changed since they were written")
-    return meta["digest"], {key: torch.from_numpy(array) for key, array in arrays.items()}
+    return meta, {key: torch.from_numpy(array) for key, array in arrays.items()}
 
 
 def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
@@ -196,10 +205,14 @@ def write(folder: Path, source: Source) -> None:
     building.mkdir()
     try:
         arrays = decoded(source)
+        apart = len(arrays["val_y"]) if "val_y" in arrays else 0
+        for part in "xy" if apart else "":
+            arrays[f"train_{part}"] = np.concatenate([arrays[f"train_{part}"], arrays[f"val_{part}"]])
         for key in ARRAYS:
             np.save(building / f"{key}.npy", arrays[key])
         identity, classes = identity_of(source), list(source.classes)
-        about = {"identity": identity, "classes": classes, "digest": digest_of(arrays)}
+        apart_too = {"for_validation": apart} if apart else {}
+        about = {"identity": identity, "classes": classes, "digest": digest_of(arrays), **apart_too}
         (building / "meta.json").write_text(json.dumps(about, indent=1))
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from cl_lightning.data.sources.cache import Images
+from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
 
 ROWS = 20  # classes a page
@@ -21,6 +22,8 @@ GAP = 2
 def write_sheets(images: Images, file: Path) -> list[Path]:
     """Draw pages of up to 20 classes each: ``mnist.png``, then ``mnist-2.png`` and so on. Returns what was
     written."""
+    if images.train.x.is_floating_point():
+        raise Refusal(f"{images.name} holds vectors of features: there is nothing to look at.")
     pages = math.ceil(len(images.classes) / ROWS)
     files = [
         file if page == 0 else file.with_name(f"{file.stem}-{page + 1}{file.suffix}") for page in range(pages)

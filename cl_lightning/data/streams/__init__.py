@@ -10,7 +10,10 @@ from cl_lightning.data.streams.recipes import (
     two_tasks,
 )
 from cl_lightning.data.streams.sequence import long, sequence
+from cl_lightning.data.streams.show import Show
+from cl_lightning.data.streams.stream import Recipe, Stream, recipe
 
 __all__ = [
-    "drifting", "long", "overlapping", "permuted", "rotated", "sequence", "split", "transformed", "two_tasks",
+    "Recipe", "Show", "Stream", "drifting", "long", "overlapping", "permuted", "recipe", "rotated",
+    "sequence", "split", "transformed", "two_tasks",
 ]  # fmt: skip

@@ -77,19 +77,23 @@ class Sizes:
         n_train, n_val, n_test = self.n_train, self.n_val, self.n_test
         if self.val_share is not None:
             n_val = round(self.val_share * len(train))
-        if shrink and n_train is not None and n_train + n_val > len(train):
+        apart = images.for_validation > 0
+        if shrink and not apart and n_train is not None and n_train + n_val > len(train):
             requested |= {"n_train": n_train, "n_val": n_val}
             n_val = n_val * len(train) // (n_train + n_val)
             n_train = len(train) - n_val
         if shrink and n_test is not None and n_test > len(test):
             requested["n_test"], n_test = n_test, len(test)
         wanted = n_val + (n_train if n_train is not None else 1)
-        if wanted > len(train):
+        if wanted > len(train) and not apart:
             raise Refusal(
                 f"A task needs {wanted} training and validation examples, but only {len(train)} are there. "
                 "Lower stream.n_train or stream.n_val, or set stream.on_shortage=shrink."
             )
         shuffled = drawn_from(train, None, *key("train"))
+        if apart:
+            own_train, own_val = self.with_validation(images, train, key, requested)
+            shuffled, n_val = torch.cat([own_val, own_train]), len(own_val)
         if self.test_share is not None:
             own = {c: of_classes(images.test, [c]) for c in classes}
             parts = [drawn_from(rows, self.tested(len(rows)), *key("test"), c) for c, rows in own.items()]
@@ -104,6 +108,25 @@ class Sizes:
                 "all)."
             )
         return Draw(shuffled[n_val:][:n_train], shuffled[:n_val], drawn, requested)
+
+    def with_validation(
+        self, images: Images, rows: torch.Tensor, key: Callable[[str], tuple], requested: dict[str, int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Training and validation rows where the source has validation examples of its own: as many of each
+        as are asked for."""
+        drawn = []
+        for name, own in zip(("n_train", "n_val"), images.parted(rows)):
+            wanted = getattr(self, name)
+            if wanted is not None and wanted > len(own):
+                if self.on_shortage == "error":
+                    raise Refusal(
+                        f"A task needs {wanted} examples for {name}, but {images.name} has {len(own)} of its "
+                        f"classes. Lower {self.asked_by.format(name)}, or set stream.on_shortage=shrink."
+                    )
+                requested[name] = wanted
+            order = torch.randperm(len(own), generator=rng(*key(name.removeprefix("n_"))))
+            drawn.append(own[order[:wanted]])
+        return drawn[0], drawn[1]
 
     def by_class(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
         totals = {"n_train": self.n_train, "n_val": self.n_val, "n_test": self.n_test}
@@ -149,6 +172,8 @@ class Sizes:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows of a class that training draws from, and those that validation draws from."""
         rows = of_classes(images.train, [c])
+        if images.for_validation:
+            return images.parted(rows)
         if self.held_out is None:
             short = self.on_shortage == "shrink" and n_train and n_train + n_val > len(rows)
             count = n_val * len(rows) // (n_train + n_val) if n_train and short else min(n_val, len(rows))

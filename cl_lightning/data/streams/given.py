@@ -38,9 +38,9 @@ def given(key: str, file: str, *shape: int | None) -> torch.Tensor:
     return torch.from_numpy(numbers.astype(np.float64))
 
 
-def given_whole(key: str, file: str, below: int, *shape: int | None) -> torch.Tensor:
-    """Whole numbers in [0, below)."""
+def given_whole(key: str, file: str, below: int, *shape: int | None, least: int = 0) -> torch.Tensor:
+    """Whole numbers in [least, below)."""
     numbers = given(key, file, *shape)
-    if not (numbers == numbers.round()).all() or not ((numbers >= 0) & (numbers < below)).all():
+    if not (numbers == numbers.round()).all() or not ((numbers >= least) & (numbers < below)).all():
         raise Refusal(f"stream.{key}={file} must hold whole numbers from 0 to {below - 1}.")
     return numbers.long()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -22,7 +21,7 @@ from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty, of_classes
 from cl_lightning.data.streams.given import given, given_whole
 from cl_lightning.data.streams.show import PLAIN, Show
-from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
+from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, ordered, recipe, shape_of
 from cl_lightning.data.task import Head, HeadMode
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
@@ -154,22 +153,10 @@ def transformed(
     classes, apart = range(len(images.classes)), head in ("multi_test", "multi_train_test")
     owned = tuple(tuple(c + apart * index * len(classes) for c in classes) for index in range(tasks))
     none_empty(images, classes)
-    fixed = given_whole("order", order, len(images.train.y), tasks, sizes.n_train) if order else None
-    if fixed is not None and any(len(row.unique()) < len(row) for row in fixed):
-        raise Refusal(
-            f"stream.order={order} shows an example twice in one task. Name each row once; "
-            "trainer.max_epochs repeats them."
-        )
-    if fixed is not None and sizes.n_val:
-        raise Refusal(
-            "stream.order gives the training examples, so there are none for validation. Set stream.n_val=0."
-        )
 
     @lru_cache(RECIPES_KEPT)
     def a_task(index: int) -> Recipe:
         drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
-        if fixed is not None:
-            drawn = replace(drawn, train=fixed[index], val=drawn.val[:0])
         labels, pixels = torch.tensor(owned[index]), source_pixels(index)
         permuted, asked = permutes and pixels is not None, drawn.requested
         return Recipe(
@@ -177,14 +164,15 @@ def transformed(
         )
 
     outputs = Head(head, owned[-1][-1] + 1, owned)
-    return Stream(kind, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
+    made = Stream(kind, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
+    return ordered(made, order, sizes.n_train)
 
 
 @recipe
 def split(
     images: Images,
     seed: Size,
-    tasks: Count,
+    tasks: Count | None,
     classes_per_task: Count,
     n_train: Count | None,
     n_val: Size,
@@ -193,19 +181,25 @@ def split(
     class_order: Order = "native",
     balanced: bool = False,
     on_shortage: Shortage = "error",
+    order: Text | None = None,
     test_share: Part | None = None,
     show: Show = PLAIN,
 ) -> Stream:
-    """Disjoint groups of classes. In a ``domain`` stream every task has outputs 0, 1, ..."""
-    order = order_classes(images, class_order, seed)
-    if tasks * classes_per_task > len(order):
+    """Disjoint groups of classes. In a ``domain`` stream every task has outputs 0, 1, ... Without ``tasks``
+    there are as many as the classes fill."""
+    classes = order_classes(images, class_order, seed)
+    most = len(classes) // classes_per_task
+    count = max(most, 1) if tasks is None else tasks
+    if count > most:
+        fits = f"stream.tasks={most}" if most else f"stream.tasks=1 stream.classes_per_task={len(classes)}"
         raise Refusal(
-            f"{tasks} tasks of {classes_per_task} classes need {tasks * classes_per_task} classes, but "
-            f"{len(order)} of {images.name} are at hand. Lower stream.tasks or stream.classes_per_task."
+            f"{count} tasks of {classes_per_task} classes need {count * classes_per_task} classes, but "
+            f"{len(classes)} of {images.name} are at hand. Lower stream.tasks or stream.classes_per_task, as "
+            f"in {fits}."
         )
-    groups = [order[i * classes_per_task : (i + 1) * classes_per_task] for i in range(tasks)]
+    groups = [classes[i * classes_per_task : (i + 1) * classes_per_task] for i in range(count)]
     sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share)
-    return split_by_groups("split", images, seed, groups, sizes, head, show)
+    return split_by_groups("split", images, seed, groups, sizes, head, show, order)
 
 
 @recipe
@@ -342,6 +336,7 @@ def two_tasks(
     first_identity: bool = True,
     balanced: bool = False,
     on_shortage: Shortage = "error",
+    order: Text | None = None,
     test_share: Part | None = None,
     val_share: Part | None = None,
     show: Show = PLAIN,
@@ -353,22 +348,22 @@ def two_tasks(
     with more classes the first ten of ``class_order`` are used: ``frequency`` is the papers' order for
     EMNIST, notMNIST and Fruits-360.
     """
-    order = order_classes(images, class_order, seed)[:10]
-    if len(order) < 10:
+    classes = order_classes(images, class_order, seed)[:10]
+    if len(classes) < 10:
         raise Refusal(
-            f"stream.kind={kind} needs ten classes, but {len(order)} of {images.name} are at hand. Choose "
+            f"stream.kind={kind} needs ten classes, but {len(classes)} of {images.name} are at hand. Choose "
             "another stream.source."
         )
-    ten = images.subset(order)
+    ten = images.subset(classes)
     sizes = Sizes(n_train, n_val, n_test, balanced, on_shortage, test_share=test_share, val_share=val_share)
     if kind != PERMUTED_TASKS:
         first = FIRST_TASKS[kind]
         groups = [first, [c for c in range(10) if c not in first]]
-        return split_by_groups(kind, ten, seed, groups, sizes, head, show)
+        return split_by_groups(kind, ten, seed, groups, sizes, head, show, order)
 
     of_task = permutations_of(kind, math.prod(shape_of(show, images)), seed, first_identity)
     name = "permutation {}".format
-    return transformed(kind, ten, seed, 2, sizes, head, show, name, of_task, permutes=True)
+    return transformed(kind, ten, seed, 2, sizes, head, show, name, of_task, permutes=True, order=order)
 
 
 def split_by_groups(
@@ -379,6 +374,7 @@ def split_by_groups(
     sizes: Sizes,
     head: HeadMode,
     show: Show,
+    order: str | None = None,
 ) -> Stream:
     """A task a group of classes; no class is in two."""
     none_empty(images, [c for group in groups for c in group])
@@ -400,7 +396,8 @@ def split_by_groups(
         return Recipe(f"classes {' '.join(names)}", names, *drawn.rows, labels, requested=drawn.requested)
 
     outputs = Head(head, len(groups[0]) if domain else len(images.classes), owned)
-    return Stream(name, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
+    made = Stream(name, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
+    return ordered(made, order, sizes.n_train)
 
 
 def order_classes(images: Images, class_order: Order, seed: int) -> list[int]:

@@ -17,7 +17,7 @@ from cl_lightning.data.sources.cache import Images
 from cl_lightning.data.streams.draws import Part, Shortage, Sizes, none_empty
 from cl_lightning.data.streams.recipes import rotation
 from cl_lightning.data.streams.show import PLAIN, Show
-from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, recipe, shape_of
+from cl_lightning.data.streams.stream import RECIPES_KEPT, Recipe, Stream, ordered, recipe, shape_of
 from cl_lightning.data.task import Head, HeadMode
 from cl_lightning.errors import Refusal
 from cl_lightning.randomness import rng
@@ -88,7 +88,9 @@ def sequence(
     held_out: Mapping[str, Count] | None = None,
     balanced: bool = True,
     on_shortage: Shortage = "error",
+    n_test: Count | None = None,
     test_share: Part | None = None,
+    order: Text | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """Tasks in the order listed. Each draws afresh from its source, so that two tasks of one source may share
@@ -100,13 +102,14 @@ def sequence(
     """
     entries = [parse_task(task_spec, index) for index, task_spec in enumerate(tasks)]
     sizes = Sizes(
-        None, n_val, None, balanced, on_shortage, test_per_class=test_per_class, test_share=test_share
+        None, n_val, n_test, balanced, on_shortage, test_per_class=test_per_class, test_share=test_share
     )
     for one in entries:  # what cannot be drawn is said before the first task is learned
-        replace(sizes, n_test=one.n_test, asked_by=one.asked_by)
-    return stream_of_specs(
+        replace(sizes, n_test=one.n_test or n_test, asked_by=one.asked_by)
+    made = stream_of_specs(
         "sequence", sources, seed, len(entries), entries.__getitem__, head, sizes, held_out or {}, show
     )
+    return ordered(made, order)
 
 
 @recipe
@@ -124,7 +127,9 @@ def long(
     test_per_class: Count | None,
     held_out: Mapping[str, Count] | None,
     on_shortage: Shortage,
+    n_test: Count | None = None,
     test_share: Part | None = None,
+    order: Text | None = None,
     show: Show = PLAIN,
 ) -> Stream:
     """The S_long generator of Veniat et al. 2021: for each task a source, some of its classes, and a size are
@@ -149,8 +154,9 @@ def long(
             asked_by="{} of stream." + ("large" if is_large else "small"),
         )
 
-    sizes = Sizes(None, 0, None, True, on_shortage, test_per_class=test_per_class, test_share=test_share)
-    return stream_of_specs("long", sources, seed, tasks, task_spec, head, sizes, held_out or {}, show)
+    sizes = Sizes(None, 0, n_test, True, on_shortage, test_per_class=test_per_class, test_share=test_share)
+    made = stream_of_specs("long", sources, seed, tasks, task_spec, head, sizes, held_out or {}, show)
+    return ordered(made, order)
 
 
 def stream_of_specs(
@@ -194,7 +200,7 @@ def stream_of_specs(
             sizes,
             n_train=one.n_train,
             n_val=n_val,
-            n_test=one.n_test,
+            n_test=one.n_test or sizes.n_test,
             held_out=held_out.get(one.source),
             asked_by=one.asked_by,
         )

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import _lru_cache_wrapper, cached_property, wraps
+from functools import _lru_cache_wrapper, cached_property, lru_cache, wraps
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec
 
@@ -14,6 +14,7 @@ import torch
 
 from cl_lightning.data.lease import Lease
 from cl_lightning.data.sources.cache import Images, Pool
+from cl_lightning.data.streams.given import given_whole
 from cl_lightning.data.streams.show import PLAIN, Show, recolour, resize, statistics
 from cl_lightning.data.task import Head, Split, Task, tensors_in
 from cl_lightning.errors import Refusal
@@ -24,8 +25,11 @@ from cl_lightning.randomness import rng
 # fingerprints.
 DRAWS, BALANCED_DRAWS = 1, 2
 FILES = ("permutations", "angles", "order")  # arguments that may name files
-# Arguments that came after DRAWS: left out of fingerprints where they are not used, so that these stay.
-LATER = ("test_share", "val_share")
+LATER: dict[str, tuple[str, ...]] = {  # arguments that recipes got after DRAWS, by the recipe
+    "order": ("split", "two_tasks", "sequence", "long"),
+    "n_test": ("sequence", "long"),
+}
+OF_ALL = ("test_share", "val_share")  # such arguments of every recipe
 AS_PRINTED = {"label_of_class": "outputs", "requested": "asked"}  # fields as fingerprints have them
 SAID = ("permuted", "mixture")  # fields that tell of others, and draw nothing
 WHOLE = (torch.int64, torch.int32)
@@ -140,7 +144,12 @@ class Stream:
 
     def render(self, recipe: Recipe, x: torch.Tensor) -> torch.Tensor:
         """Bytes of the source as the task's images, in ``show.values``, but not normalised."""
-        x = resize(x, self.shape, self.show.fit).float().div_(255)
+        if not x.is_floating_point():
+            x = resize(x, self.shape, self.show.fit).float().div_(255)
+        elif x.shape[1:] != self.shape:
+            raise Refusal(
+                "Vectors of features are no images, and have no shape. Leave stream.show.shape out."
+            )
         if recipe.pixels is not None:
             flat = x.flatten(1)[:, recipe.pixels.clamp(min=0)]
             flat[:, recipe.pixels < 0] = 0
@@ -288,13 +297,48 @@ def recipe(make: Callable[P, Stream]) -> Callable[P, Stream]:
     def made(*args: P.args, **kwargs: P.kwargs) -> Stream:
         bound = inspect.signature(make).bind(*args, **kwargs)
         bound.apply_defaults()
-        unused = ("images", "sources", "show", *(name for name in LATER if bound.arguments.get(name) is None))
         arguments = {
-            name: fingerprinted(name, value) for name, value in bound.arguments.items() if name not in unused
+            name: fingerprinted(name, value)
+            for name, value in bound.arguments.items()
+            if name not in ("images", "sources", "show")
+            and not (name in OF_ALL and value is None)
+            and not is_unused(make.__qualname__, name, value)
         }
         return replace(make(*args, **kwargs), made_of=(make.__qualname__, arguments))
 
     return made
+
+
+def is_unused(recipe: str, name: str, value: Any) -> bool:
+    """Whether a recipe's argument came later and is not used: left out, fingerprints stay as they were."""
+    return value is None and recipe in LATER.get(name, ())
+
+
+def ordered(stream: Stream, file: str | None, n_train: int | None = None) -> Stream:
+    """The stream with the training examples that a file names: for each task rows of its source's training
+    set, in their order. A row of the file that is shorter than others ends in -1."""
+    if file is None:
+        return stream
+    below = max(len(images.train.y) for images in stream.sources)
+    fixed = given_whole("order", file, below, len(stream), n_train, least=-1)
+    rows = [row[row >= 0] for row in fixed]
+    if any(len(row.unique()) < len(row) for row in rows):
+        raise Refusal(
+            f"stream.order={file} shows an example twice in one task. Name each row once; "
+            "trainer.max_epochs repeats them."
+        )
+
+    @lru_cache(RECIPES_KEPT)
+    def a_task(index: int) -> Recipe:
+        made = stream.make(index)
+        if len(made.val):
+            raise Refusal(
+                "stream.order gives the training examples, so there are none for validation. Set "
+                "stream.n_val=0."
+            )
+        return replace(made, train=rows[index])
+
+    return replace(stream, make=a_task)
 
 
 def fingerprinted(name: str, value: Any) -> Any:

@@ -1,8 +1,8 @@
 """Parts of a report of a run, one file each: whatever file lies here is found.
 
-A part has ``table(results, width)``, which is shown at the end of a run, in its place by ``ORDER``, or
+A part has ``table(results, width)``, which the report of a run shows, in its place by ``ORDER``, or
 ``figure(results)``, which is drawn into the run's folder under the file's name, or both. A table may be
-empty, a figure None.
+empty, a figure None. ``line(results)`` gives lines that say the same in short, for the end of a run.
 """
 
 from __future__ import annotations

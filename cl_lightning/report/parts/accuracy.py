@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 ORDER = 0  # among the tables of a run
+FEW = 10  # tasks up to which a run ends in its matrix
 SHOWN = (
     "Old tasks end at 0: with one output layer for all classes, and no word of the task at test, this is "
     "what the protocol shows of a learner that trains on the new classes alone (docs/protocols.md)."
@@ -46,6 +47,22 @@ def ends_at_zero(results: Mapping[str, Any]) -> bool:
     heads, last = [task["head"] for task in results["stream"]["tasks"]], results["accuracy_matrix"][-1]
     single = len(heads) > 1 and all(head["mode"] == "single" for head in heads)
     return single and all(value is not None and value < 0.005 for value in last[:-1])
+
+
+def line(results: Mapping[str, Any]) -> list[str]:
+    """Of many tasks: accuracies as they were learned and at the end, their mean and their ends."""
+    matrix = results["accuracy_matrix"]
+    tasks = range(len(matrix[0]))
+    if len(tasks) <= FEW:
+        return []
+    said = []
+    for when, row in (("just learned", [matrix[j + 1][j] for j in tasks]), ("at the end", matrix[-1])):
+        known = [(value, j) for j, value in enumerate(row) if value is not None]
+        (low, lowest), (high, highest) = min(known, default=(None, 0)), max(known, default=(None, 0))
+        mean = sum(value for value, _ in known) / len(known) if known else None
+        ends = f"from {three_digits(low)} (task {lowest}) to {three_digits(high)} (task {highest})"
+        said.append(f"Test accuracy {when}: mean {three_digits(mean)}, {ends}")
+    return said
 
 
 def heat(matrix: Sequence[Sequence[float | None]]) -> Figure:

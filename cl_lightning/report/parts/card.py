@@ -16,6 +16,15 @@ VERDICT_COLOURS = {"satisfied": "green", "violated": "red", "unknown": "yellow"}
 ORDER = 7  # among the tables of a run
 
 
+def line(results: Mapping[str, Any]) -> list[str]:
+    """The rules that were violated, and those of which the program cannot know."""
+    said = []
+    for verdict in ("violated", "unknown"):
+        rules = [finding["rule"] for finding in results["card"] if finding["verdict"] == verdict]
+        said += [f"{verdict}: {', '.join(rules)}"] if rules else []
+    return [f"Card: {'; '.join(said)}"] if said else []
+
+
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     columns = [Column(head, text=True) for head in ("rule", "verdict", "evidence")]
     rows: list[list[Cell]] = []

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import RenderableType
 
 from cl_lightning.report.layout import Column, three_digits, with_title
+from cl_lightning.report.parts.paths import module_paths
 
 ORDER = 5  # among the tables of a run
+
+
+def line(results: Mapping[str, Any]) -> list[str]:
+    """What was chosen most often among several candidates, last phases of tasks alone."""
+    last = {phase["where"]: phase for phase in results["selected"] if phase["where"].startswith("task")}
+    several = any(len(phase.get("compared", ())) > 1 for phase in last.values())
+    if not several or module_paths(results):  # which say what was chosen
+        return []
+    counts = Counter(phase["candidate"] for phase in last.values()).most_common(2)
+    return [f"Chosen: {'; '.join(f'{name} ({count} of {len(last)} tasks)' for name, count in counts)}"]
 
 
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:

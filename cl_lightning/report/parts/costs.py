@@ -32,6 +32,15 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     return with_title("Costs, by task", list(map(Column, heads)), rows, width)
 
 
+def line(results: Mapping[str, Any]) -> list[str]:
+    costs = results["costs"]
+    if not costs:
+        return []
+    held, operations = held_and_counted(costs)[0][-1], sum(cost["flops_executed"] for cost in costs)
+    seconds = sum(value for cost in costs for part, value in cost["seconds"].items() if part != "cpu")
+    return [f"Costs: {scaled(held, 'B')} held, {scaled(operations)} operations, {seconds:.0f} seconds"]
+
+
 def held_and_counted(costs: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
     """Bytes that the learner keeps after each task, and those that Veniat et al. 2021 count of them; empty
     where they are the same, or are not counted."""

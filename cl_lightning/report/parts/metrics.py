@@ -16,11 +16,19 @@ TRANSFER = "transfer to the last task"
 SIGNS = {metric.name: metric.sign for metric in METRICS} | {TRANSFER: "+"}
 
 
+SHORT = (VALIDATION, "average accuracy", "learning accuracy", "backward transfer", TRANSFER)  # at a run's end
 ORDER = 1  # among the tables of a run
 
 
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     return titled("Metrics", *metric_table(results, width))
+
+
+def line(results: Mapping[str, Any]) -> list[str]:
+    known = {name.replace("_", " "): value for name, value in metrics_in(results).items()}
+    signs = {name.replace("_", " "): sign for name, sign in SIGNS.items()}
+    said = [f"{name} {known[name]:{signs.get(name, '')}.3f}" for name in SHORT if known.get(name) is not None]
+    return [f"Metrics: {', '.join(said)}"] if said else []
 
 
 def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:

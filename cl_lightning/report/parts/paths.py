@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -33,6 +34,13 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     columns = [Column(head, text=head in heads[4:]) for head in heads]
     return with_title("Modules re-used", columns, rows, width)
+
+
+def line(results: Mapping[str, Any]) -> list[str]:
+    """How many modules of all paths are an earlier task's."""
+    notes = module_paths(results)
+    reused, all_of_them = sum(note["reused"] for note in notes), sum(len(note["path"]) for note in notes)
+    return [f"Modules re-used: {reused} of {all_of_them}, in {len(notes)} tasks"] if notes else []
 
 
 def figure(results: Mapping[str, Any]) -> Figure | None:
@@ -80,7 +88,7 @@ def draw_paths(axes: Any, paths: list[list[int]], names: list[str]) -> None:
             if brought[module] != task:
                 axes.text(layer, task, str(brought[module]), ha="center", va="center_baseline")
     if few:
-        axes.set_yticks(range(len(paths)), names)
+        axes.set_yticks(range(len(paths)), [shorten(name, 30) for name in names])
     else:
         axes.set_ylabel("task")
     axes.set_xticks(range(depth), [str(layer + 1) for layer in range(depth)])
