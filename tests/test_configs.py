@@ -100,14 +100,14 @@ REFUSED = {  # what learners need and experiments do not give
     **{
         (name, "mntdp_d"): "MNTDP compares paths"
         for name in EXPERIMENTS
-        if name.startswith(("gem_", "robust_", "ic"))
+        if name.startswith(("gem_", "robust_"))
         and name not in ("robust_single_head", "robust_task_heads")
     },
     **{
         (name, learner): "makes the network of its candidate .* itself"
         for name in EXPERIMENTS
         if name.startswith("ic")  # whose grid is of topologies
-        for learner in ("independent", "independent_gem", "joint")
+        for learner in ("independent", "independent_gem", "joint", "mntdp_d")
     },
 }
 SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
@@ -123,7 +123,7 @@ FEW_LISTED = (
 def smaller(name: str) -> list[str]:
     """What makes an experiment end in seconds."""
     if name.startswith("ic"):  # two tasks, and topologies in their grids
-        few = ["stream.n_train=60", "stream.n_val=20", "stream.n_test=100", "trainer.max_steps=3"]
+        few = ["stream.n_train=60", "stream.n_test=100", "trainer.max_steps=3"]
         return [*few, "tuned.topologies=[[8],[6]]"]
     if name in OF_CIFAR:
         return [*SMALLER, "backbone.width=4"]

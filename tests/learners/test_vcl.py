@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import UserDict
 from collections.abc import Callable
 from itertools import combinations
 from typing import Any
@@ -180,7 +181,7 @@ def test_two_tasks_of_a_conjugate_regression_are_as_one_by_inference_on_both() -
 class NotesPriors(VCL):
     """Notes, at every mini-batch, the posterior that the divergence is from."""
 
-    seen: dict[int, list[torch.Tensor]] = {}
+    seen: UserDict[int, list[torch.Tensor]] = UserDict()
 
     def after_step(self, c, batch):
         self.seen.setdefault(batch.learning, []).append(by_hand.row(list(self.network.parameters())))
@@ -188,7 +189,7 @@ class NotesPriors(VCL):
 
 def test_priors_change_at_the_end_of_a_task_and_never_else() -> None:
     s = toys.stream()
-    NotesPriors.seen = {}
+    NotesPriors.seen = UserDict()
     after = learn(made(s, NotesPriors), s, training()).after
     assert all(torch.equal(prior, after[0]) for prior in NotesPriors.seen[1])
     assert all(torch.equal(prior, after[1]) for prior in NotesPriors.seen[2])

@@ -16,12 +16,12 @@ ALPHA = "alpha="
 
 def figure(results: Mapping[str, Any]) -> Figure | None:
     """Accuracy on each of two tasks and on both together at the end, for each alpha that was tested."""
-    tests = [task["n_test"] for task in results["stream"]["tasks"]]
     named = results["predictors"].items()
     rows = {float(name.removeprefix(ALPHA)): each for name, each in named if name.startswith(ALPHA)}
     ends = {alpha: each["accuracy_matrix"][-1] for alpha, each in sorted(rows.items())}
-    if len(ends) < 2 or len(tests) != 2 or any(None in end for end in ends.values()):
+    if len(ends) < 2 or any(len(end) != 2 or None in end for end in ends.values()):
         return None
+    tests = [task["n_test"] for task in results["stream"]["tasks"]]
     drawn, (panel,) = panels(1, height=2.2)
     curves = {
         "first task": [end[0] for end in ends.values()],
