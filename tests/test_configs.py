@@ -100,8 +100,7 @@ REFUSED = {  # what learners need and experiments do not give
     **{
         (name, "mntdp_d"): "MNTDP compares paths"
         for name in EXPERIMENTS
-        if name.startswith(("gem_", "robust_"))
-        and name not in ("robust_single_head", "robust_task_heads")
+        if name.startswith(("gem_", "robust_")) and name not in ("robust_single_head", "robust_task_heads")
     },
     **{
         (name, learner): "makes the network of its candidate .* itself"

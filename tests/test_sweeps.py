@@ -117,6 +117,13 @@ def test_a_sweep_says_a_line_a_job_ends_in_a_table_and_with_0(tmp_path: Path) ->
     assert report([str(tmp_path), "--validation"]) == 0
 
 
+def test_a_key_of_learners_that_a_sweep_goes_through_reaches_each(tmp_path: Path) -> None:
+    """Which ``learner=finetune`` of the configuration that the sweep begins with does not have."""
+    command(*QUICK, f"outputs={tmp_path}", "--multirun", "learner=ewc,si", "learner.strength=7.5")
+    runs = [json.loads(path.read_text())["config"] for path in tmp_path.glob("*/*/*/results.json")]
+    assert {run["learner"]["name"]: run["learner"]["strength"] for run in runs} == {"ewc": 7.5, "si": 7.5}
+
+
 def test_sweeps_have_folders_of_their_own_and_say_what_came_of_them(tmp_path: Path) -> None:
     for rates in ("0.1,1e30", "0.2,0.3"):
         command(*QUICK, f"outputs={tmp_path}", "--multirun", f"trainer.lr={rates}", check=False)

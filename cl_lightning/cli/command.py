@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import cl_lightning.termination as termination
 from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, listing_as_json, user_folders
+from cl_lightning.cli.names import first_of_a_sweep
 from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.config.version import VERSION
@@ -130,7 +131,23 @@ def parse(parser: argparse.ArgumentParser, *arguments: Any, **options: Any) -> A
     """Options by their whole names alone, also between arguments: ``--experiment`` would be Hydra's
     ``--experimental-rerun``."""
     parser.allow_abbrev = False
-    return parser.parse_intermixed_args(*arguments, **options)
+    parsed = parser.parse_intermixed_args(*arguments, **options)
+    parsed.overrides = [with_its_group(one, parsed.overrides) for one in parsed.overrides]
+    return parsed
+
+
+def with_its_group(argument: str, others: Sequence[str]) -> str:
+    """A key of a choice that a sweep varies, as a sweep of one value: Hydra sets plain values before it knows
+    the choice.
+
+    >>> with_its_group("learner.memories=5", ["learner=gem,agem", "learner.memories=5"])
+    'learner.memories=choice(5)'
+    """
+    key, equals, value = argument.partition("=")
+    group = f"{key.partition('.')[0]}="
+    varied = any(one.startswith(group) and first_of_a_sweep(one) != one for one in others)
+    plain_value = equals and first_of_a_sweep(argument) == argument
+    return f"{key}=choice({value})" if varied and plain_value else argument
 
 
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
