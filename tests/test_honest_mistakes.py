@@ -204,7 +204,7 @@ def test_layers_in_a_plain_list_are_named_unless_they_are_not_to_learn(frozen: b
         run_config(cfg)
         return
     layers = (
-        r"Finetune keeps self\.network\.layers\[0\]\.weight, .*neither trained nor stored.*\n.*ModuleList"
+        r"Finetune keeps self\.network\.network\.layers\[0\]\.weight, .*neither.*\n.*ModuleList"
     )
     with pytest.raises(Refusal, match=layers):
         run_config(cfg)

@@ -182,7 +182,8 @@ def made_again_alone(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(runs) == 2
     for path in runs:
         shown = []
-        monkeypatch.setattr("cl_lightning.runs.run.show", lambda results, folder, **_: shown.append(folder))  # noqa: B023
+        note = lambda results, folder, **_: shown.append(folder)  # noqa: B023, E731
+        monkeypatch.setattr("cl_lightning.runs.run.show_end", note)
         assert main(json.loads(path.read_text())["command"]) == 0
         assert shown == [path.parent]
 

@@ -29,7 +29,7 @@ from cl_lightning.engine.phase_checkpoint import FOLDER, InsideCheckpoints, insi
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.engine.proposals import check_phase, settings_of, splits_of
 from cl_lightning.engine.read_only import check_unchanged, read_only
-from cl_lightning.engine.restartable import give_back, kept_of
+from cl_lightning.engine.restartable import different, give_back, kept_of
 from cl_lightning.engine.scoring import restore_best, score_if_due, score_last
 from cl_lightning.engine.stack import stackable
 from cl_lightning.engine.trainer import new_trainer
@@ -129,7 +129,7 @@ class Phases:
                 made = made if is_learner(made) else made()
             yield name, checked_return(learner, "predictors", made, kind="predictors returns one")
             del made  # before the next one is made
-        if read_only(learner) != before:
+        if different(before, read_only(learner)):
             raise ProtocolError(
                 f"{type(learner).__name__}.predictors changed the learner itself, which goes on learning.",
                 "Change copies: copied = copy.deepcopy(self); train copied.network, and return {'': copied}.",

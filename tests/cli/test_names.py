@@ -44,7 +44,7 @@ from tests import docs
         ),
         *(("learner=xyz", "", ""), ("model=transformer", "", "")),
         *(("ewc", "learner=gem", ""), ("strem=split", "stream=permuted", "")),  # a choice that was made stays
-        ("stream.n_test=100", "+experiment=ctrl_long_small", ""),
+        ("stream.angles=2", "+experiment=ctrl_long_small", ""),
         ("learner.memories=3", "", ""),  # another learner's
     ],
 )
@@ -83,7 +83,7 @@ NO_KEY = "is not a key here. --cfg job shows all keys."
         ("learner: ewc", WRITTEN),
         ("seed==3", WRITTEN),
         ("hidden=256", NO_KEY),
-        ("+experiment=ctrl_long_small stream.n_test=100", NO_KEY),
+        ("+experiment=ctrl_long_small stream.angles=2", NO_KEY),
         ("selection.grid.quux=[1]", "A new one is added with a plus: +selection.grid.quux=..."),
         (
             "trainer.lightning={profiler:simple}",
@@ -97,7 +97,7 @@ NO_KEY = "is not a key here. --cfg job shows all keys."
 def test_the_answer_is_a_sentence(arguments: str, answer: str, capsys: pytest.CaptureFixture) -> None:
     text = "\n".join(said(capsys, *arguments.split()))
     assert answer in text
-    assert "python -m" not in text
+    assert "python -m" not in text or "jobs failed" in text  # then it says what goes on with the rest
     assert ("Did you mean" in text) == ("Did you mean" in answer)
     assert ("added with a plus" in text) == ("added with a plus" in answer)
 

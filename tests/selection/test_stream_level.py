@@ -179,9 +179,7 @@ def test_a_job_is_the_run_by_hand_and_the_winners_file_finds_it_again(
     assert main([*again, f"outputs={tmp_path / 'elsewhere'}"]) == 0
     said = capfd.readouterr()
     assert "This is not the run" not in said.err
-    (chosen,) = (tmp_path / "elsewhere").glob("**/results.json")
-    assert report([str(chosen.parent)]) == 0
-    told = " ".join(capfd.readouterr().out.replace("│", " ").split())
+    told = " ".join(said.out.replace("│", " ").split())
     assert "chose this run among 3 over whole streams" in told
     assert report([str(tmp_path / "elsewhere")]) == 0
     assert "ewc†" in capfd.readouterr().out, "made from the winner's file, without a sweep beside it"
@@ -231,7 +229,7 @@ def test_the_winners_file_and_its_command_find_the_winner_whatever_the_search_wa
     of_the_run = json.loads((winner / "results.json").read_text())["command"]
     for arguments in (shlex.split(of_the_head)[4:], of_the_run):
         shown = []
-        monkeypatch.setattr("cl_lightning.runs.run.show", lambda _, folder, **__: shown.append(folder))  # noqa: B023
+        monkeypatch.setattr("cl_lightning.runs.run.show_end", lambda _, folder, **__: shown.append(folder))  # noqa: B023
         assert main(arguments) == 0
         assert [folder.resolve() for folder in shown] == [winner]
         assert "This is not the run" not in capfd.readouterr().err

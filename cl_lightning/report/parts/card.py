@@ -17,12 +17,17 @@ ORDER = 7  # among the tables of a run
 
 
 def line(results: Mapping[str, Any]) -> list[str]:
-    """The rules that were violated, and those of which the program cannot know."""
+    """The rules that were violated, and those of which the program cannot know; and by what causality was."""
     said = []
     for verdict in ("violated", "unknown"):
         rules = [finding["rule"] for finding in results["card"] if finding["verdict"] == verdict]
         said += [f"{verdict}: {', '.join(rules)}"] if rules else []
-    return [f"Card: {'; '.join(said)}"] if said else []
+    why = [
+        f"Causality: {finding['evidence']}"
+        for finding in results["card"]
+        if (finding["rule"], finding["verdict"]) == ("causality", "violated")
+    ]
+    return [*([f"Card: {'; '.join(said)}"] if said else []), *why]
 
 
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
