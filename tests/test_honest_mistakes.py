@@ -203,9 +203,7 @@ def test_layers_in_a_plain_list_are_named_unless_they_are_not_to_learn(frozen: b
     if frozen:
         run_config(cfg)
         return
-    layers = (
-        r"Finetune keeps self\.network\.network\.layers\[0\]\.weight, .*neither.*\n.*ModuleList"
-    )
+    layers = r"Finetune keeps self\.network\.network\.layers\[0\]\.weight, .*neither.*\n.*ModuleList"
     with pytest.raises(Refusal, match=layers):
         run_config(cfg)
 
