@@ -145,6 +145,13 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[Callable, ...]]] = {
 }  # fmt: skip
 LEARNERS = [*DEFAULTS, *VARIANTS]
 DRAWN = random.Random("kills").sample(LEARNERS, 2)
+ASKED = {  # what settings of learners ask of a run
+    "learner.policy=single_pass": (
+        "trainer.single_pass=true", "trainer.max_epochs=1", "trainer.patience=null", "stream.n_val=0",
+        "selection.grid.lr=[0.01]", "selection.grid.weight_decay=[0.0]",
+    ),
+    "backbone.heads=per_task": ("stream.head=multi_train_test",),
+}  # fmt: skip
 
 
 def pairs() -> list[Any]:
@@ -157,7 +164,7 @@ def pairs() -> list[Any]:
     ]
     of_learners = [
         pytest.param(
-            ("stream.head=multi_test", *learner),
+            ("stream.head=multi_test", *learner, *(one for word in learner for one in ASKED.get(word, ()))),
             killed_on_and_on,
             id=name_of(learner),
             marks=[] if learner in DRAWN else pytest.mark.all,

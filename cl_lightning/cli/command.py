@@ -143,10 +143,10 @@ def with_its_group(argument: str, others: Sequence[str]) -> str:
     >>> with_its_group("learner.memories=5", ["learner=gem,agem", "learner.memories=5"])
     'learner.memories=choice(5)'
     """
-    key, equals, value = argument.partition("=")
-    group = f"{key.partition('.')[0]}="
-    varied = any(one.startswith(group) and first_of_a_sweep(one) != one for one in others)
-    plain_value = equals and first_of_a_sweep(argument) == argument
+    key, _, value = argument.partition("=")
+    group, dot, _ = key.partition(".")
+    varied = dot and any(one.startswith(f"{group}=") and first_of_a_sweep(one) != one for one in others)
+    plain_value = first_of_a_sweep(argument) == argument
     return f"{key}=choice({value})" if varied and plain_value else argument
 
 

@@ -144,7 +144,7 @@ def test_a_stream_with_another_make_is_looked_at_again() -> None:
 def test_a_run_says_it_before_it_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cl_lightning.runs.run import run
 
-    (tmp_path / "my_streams.py").write_text(
+    (tmp_path / "said_streams.py").write_text(
         "from cl_lightning.data.streams.stream import Stream\n"
         "from cl_lightning.data.task import Head\n\n\n"
         "def mine(images, seed, show):\n"
@@ -153,7 +153,7 @@ def test_a_run_says_it_before_it_learns(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)
     cfg = configure(f"outputs={tmp_path}", *SMALL)
     cfg.stream = OmegaConf.create(
-        {"_target_": "my_streams.mine", "source": "mnist", "seed": 0, "name": "mine"}
+        {"_target_": "said_streams.mine", "source": "mnist", "seed": 0, "name": "mine"}
     )
     with pytest.raises(Refusal, match=r"Task 0 of the stream mine: make\(0\) returns None\."):
         run(cfg, [])

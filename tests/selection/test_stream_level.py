@@ -483,7 +483,7 @@ def test_any_launcher_comes_to_the_same_choice_and_tells_a_line_a_job(
     texts = [json.loads(sweep_of(tmp_path / name).read_text()) for name in ("basic", "other")]
     assert texts[0]["chosen"] == texts[1]["chosen"]
     assert [job["validation"] for job in texts[0]["jobs"]] == [job["validation"] for job in texts[1]["jobs"]]
-    assert here.stderr.count(" done") == there.stderr.count(" done") == 3
+    assert here.stderr.count(") done") == there.stderr.count(") done") == 3
 
 
 def test_torch_is_not_imported_to_find_the_sweepers() -> None:
