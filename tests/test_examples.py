@@ -52,7 +52,7 @@ def made(name: str, **options: Any) -> Callable[[], Learner]:
 
 
 def learned(name: str, tasks: int = 3, fresh: bool = True, grid: tuple = ({},), **options: Any) -> Learned:
-    """By a fresh learner for each task, as after a restart."""
+    """The stream is learned by a fresh learner for each task, as after a restart."""
     make = made(name, grid=grid)
     settings = toys.training(**{"weight_decay": 0.01, **options})
     return toys.learn(make(), toys.stream(tasks=tasks), settings, fresh=make if fresh else None)

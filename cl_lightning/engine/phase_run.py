@@ -99,13 +99,13 @@ class PhaseRun:
         return self.settings.patience if self.phase.patience is None else self.phase.patience
 
     def keeps_best(self, i: int) -> bool:
-        """Whether a candidate ends with its best weights, and not with its last."""
+        """True where a candidate ends with its best weights, and not with its last."""
         restore = self.candidates[i].hparams.get("restore", self.settings.restore)
         return goes_back_to_best(restore, self.patience)
 
     @property
     def keep_best(self) -> bool:
-        """Whether any candidate does."""
+        """True where any candidate ends with its best weights."""
         return any(map(self.keeps_best, range(len(self.candidates))))
 
     @property

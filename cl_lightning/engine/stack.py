@@ -19,7 +19,7 @@ Shapes = tuple[torch.Size, ...]  # of the layers of a network
 
 
 def stackable(learner: Learner, phase: Phase) -> list[Shapes]:
-    """By candidate, the shapes of its layers where it may be tried in a stack with others of these: wide
+    """Shapes of layers, one entry a candidate, where it may be tried in a stack with others of these: wide
     enough, without dropout, all of them trained, and loss and mask those of ``Learner``. Else nothing.
 
     The stack must have the bits of separate networks, so that nobody's depend on their company. That is tried

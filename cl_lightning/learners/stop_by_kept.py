@@ -40,7 +40,7 @@ class StopByKept(Sharing):
 
     @torch.no_grad()
     def known(self, c: Candidate, x: Tensor, y: Tensor, task: Tensor) -> Tensor:
-        """Of each image, whether its class is found, over the outputs that count at test."""
+        """A mark for each image: True where its class is found, over the outputs that count at test."""
         logits = c.network(x, task)
         logits = self.head.mask(logits, task) if self.head.masks_test else logits
         return logits.argmax(1) == y

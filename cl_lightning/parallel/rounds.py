@@ -55,7 +55,7 @@ def missing(store: Store) -> list[str] | None:
 
 
 def missing_in(folder: Path) -> list[str] | None:
-    """As ``missing``, for the run in a folder; None, too, where there is none."""
+    """The shares that ``missing`` finds for the run in a folder; None, too, where no run is there."""
     found = open_store(folder)
     return None if found is None else missing(found[0])
 

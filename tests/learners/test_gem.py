@@ -539,8 +539,8 @@ def test_agem_learns_three_tasks_as_by_hand() -> None:
 
 
 def test_each_pass_over_a_memory_shifts_running_statistics_in_its_turn() -> None:
-    """As in the authors' program, whose networks stay in training mode: the mini-batch, then a memory after
-    the other, each a tenth of the way to its mean."""
+    """Running statistics move as in the authors' program, whose networks stay in training mode: by the
+    mini-batch, then by one memory after the other, each a tenth of the way to its mean."""
 
     class Normed(torch.nn.Module):
         def __init__(self) -> None:
