@@ -56,6 +56,9 @@ def unlogged(loggers: Any, folder: Path) -> list[str]:
         if name == "open_wandb":
             said = "Nothing is logged to W&B now. This sends the run there (--project=NAME says where)"
             lines.append(f"{said}:\n  {command_to_send(folder)}")
+        elif name == "TensorBoard":
+            command = f"python -m cl_lightning.report tensorboard {shlex.quote(str(folder))}"
+            lines.append(f"Nothing is logged to TensorBoard now. This writes the run there:\n  {command}")
         elif name != "CSVLogger":
             lines.append(f"{name} logs nothing now: with resume=false the run is made again, and logged.")
         elif not (folder / "logs.csv").is_file():
