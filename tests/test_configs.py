@@ -141,7 +141,7 @@ def smaller(name: str) -> list[str]:
 
 OF_ROWS = ("ctrl_ablation_k", "ctrl_ablations", "ctrl_table1")
 PAIRS = [
-    *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=4),
+    *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=8),
     *thinned(
         (name for name in EXPERIMENTS if name.startswith("ctrl") and name not in OF_ROWS),
         ["mntdp_d", "independent"],
