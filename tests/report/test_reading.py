@@ -120,7 +120,7 @@ def test_whatever_file_of_a_run_is_damaged_a_report_shows_its_numbers_or_says_wh
 IMAGES = torch.linspace(0, 1, 3 * 28 * 28).reshape(3, 1, 28, 28)
 
 
-@pytest.mark.parametrize("damages", [10, pytest.param(200, marks=pytest.mark.all)])
+@pytest.mark.parametrize("damages", [6, pytest.param(200, marks=pytest.mark.all)])
 def test_whatever_of_a_folder_is_damaged_a_page_and_python_say_what_was_or_refuse(
     damages: int, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
