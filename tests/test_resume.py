@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import warnings
+import zlib
 from collections.abc import Callable
 from functools import cache
 from multiprocessing.process import BaseProcess
@@ -298,9 +299,10 @@ def test_a_checkpoint_that_would_run_code_is_refused(
     folder = interrupted(tmp_path, "test:2")
     store, _ = open_store(folder)
     record = store.load("tasks/000", TaskRecord)
+    code = pickle.dumps(Malicious())
     monkeypatch.setattr(
         "cl_lightning.store.files.write_tensors",
-        lambda value, path: path.write_bytes(pickle.dumps(Malicious())),
+        lambda value, path: (path.write_bytes(code), f"{zlib.crc32(code):08x}"),
     )
     store.save("tasks/000", record, store.save_tensors("tasks/000", None))
     with pytest.raises(Refusal, match="more than tensors and plain values"):
