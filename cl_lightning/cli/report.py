@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from cl_lightning.cli.dashboard import report_wandb
+from cl_lightning.cli.dashboard import report_tensorboard, report_wandb
 from cl_lightning.cli.diff import report_diff
 from cl_lightning.cli.jobs import name_of
 from cl_lightning.cli.papers import (
@@ -46,7 +46,8 @@ DESCRIPTION = (
     "'paper=gem [folders]' prints a paper's tables with ours beside, 'compared [folders]' compares learners "
     "seed by seed, 'card [folders]' tells what experiments show, 'figures [folders]' draws them, 'diff A B' "
     "tells what differs, 'page' writes a page of "
-    "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
+    "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to "
+    "Weights & Biases; 'tensorboard folders' writes them for TensorBoard."
 )
 
 
@@ -112,6 +113,7 @@ def report_status(arguments: Sequence[str]) -> int:
 COMMANDS = {
     "status": report_status,
     "wandb": report_wandb,
+    "tensorboard": report_tensorboard,
     "page": report_page,
     "compared": report_compared,
     "card": report_card,
