@@ -37,6 +37,7 @@ from cl_lightning.report.results import write_unfinished
 from cl_lightning.report.schema import schema
 from cl_lightning.report.tables import show
 from cl_lightning.selection.sweep import JOBS, read_jobs
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 
@@ -60,7 +61,9 @@ def main(arguments: list[str] | None = None) -> int:
         return report_results(arguments)
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
-        return 2
+    except OSError as error:
+        print(plain(f"{error.filename}: {error.strerror}."), file=sys.stderr)
+    return 2
 
 
 def report_results(arguments: Sequence[str]) -> int:
@@ -89,7 +92,8 @@ def report_results(arguments: Sequence[str]) -> int:
         groups = groups_of(runs, options.folders)
         if options.html:
             title = ", ".join(dict.fromkeys(group.experiment for group in groups))
-            options.html.write_text(page_of_runs(runs, title), encoding="utf-8")
+            with write_whole(options.html) as building:
+                building.write_text(page_of_runs(runs, title), encoding="utf-8")
             print(f"Page: {options.html}")
             return 0
         alone = options.folders[0] if len(options.folders) == 1 else None
