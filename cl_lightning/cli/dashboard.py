@@ -11,6 +11,7 @@ from typing import Any
 
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
+from cl_lightning.report.results import run_folders
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
@@ -37,24 +38,13 @@ def report_wandb(arguments: Sequence[str]) -> int:
     code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
-        for folder in runs_below(given["folders"]):  # one that cannot be sent keeps no other back
+        for folder in run_folders(given["folders"]):  # one that cannot be sent keeps no other back
             try:
                 code = code if send(folder, chosen) else 2
             except Refusal as refusal:
                 print(refusal, file=sys.stderr)
                 code = 2
     return code
-
-
-def runs_below(folders: Sequence[Path]) -> list[Path]:
-    """Folders with a run."""
-    found = {path.parent for top in folders for path in top.rglob("run.json")}
-    if not found:
-        raise Refusal(
-            f"No run (run.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like "
-            "outputs/NAME."
-        )
-    return sorted(found)
 
 
 def send(folder: Path, chosen: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from time import monotonic
 
 from rich.console import Console
 
+from cl_lightning.report.layout import say
 from cl_lightning.selection.job_names import name_of
 from cl_lightning.selection.sweep import read_job
 
@@ -72,7 +73,7 @@ class Watch:
             left = self.left() if len(self.said) < len(self.overrides) else ""
             name = self.name(self.overrides[place])
             line = f"job {place + 1} of {len(self.overrides)} ({name}) {how}{left}"
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            say(self.console, line)
 
     def name(self, own: Sequence[str]) -> str:
         return name_of(own, self.overrides)
