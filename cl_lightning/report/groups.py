@@ -14,10 +14,10 @@ from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.parts.metrics import why_undefined
 from cl_lightning.report.parts.paths import module_paths
+from cl_lightning.report.parts.two_tasks import by_rate
 from cl_lightning.report.reading import Runs, runs_in
 from cl_lightning.report.references import HEADS, References
 from cl_lightning.report.schema import Results
-from cl_lightning.report.two_tasks import by_rate
 from cl_lightning.runs.identity import LEARNERS, REMARKS, as_used
 from cl_lightning.selection.stream_level import Chosen
 
