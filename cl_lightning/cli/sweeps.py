@@ -112,7 +112,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 def show_runs(jobs: Sequence[Job]) -> None:
     """A table of all finished runs, seeds aggregated: validation first, then test."""
     from cl_lightning.cli.report import print_groups
-    from cl_lightning.report.compare import groups_in
+    from cl_lightning.report.groups import groups_in
 
     folders = [Path(job.folder) for job in jobs if job.folder and not job.failure]
     if folders:
