@@ -26,6 +26,7 @@ from cl_lightning.cli.papers import (
     report_paper,
 )
 from cl_lightning.cli.parser import Parser
+from cl_lightning.cli.slurm import left_in
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, table
 from cl_lightning.report.formats import FORMATS, Rows
@@ -193,8 +194,11 @@ def megabytes(folder: Path) -> str:
 def state_of_sweep(folder: Path) -> str:
     """Who runs a sweep, and how many of its jobs are done, failed, running and waiting."""
     held = is_held(folder)
-    states = Counter(state_of_job(job, held) for job in read_jobs(folder))
+    left = left_in(folder)
+    states = Counter(state_of_job(job, held or n in left) for n, job in enumerate(read_jobs(folder)))
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    if left:
+        return f"sweep with Slurm ({len(left)} jobs there): {counts}"
     if not held:
         open_ = states["missing"] + states["running"]  # jobs may outlive a sweep that was killed
         return f"sweep {'interrupted' if open_ else 'done'}: {counts}"
