@@ -35,6 +35,10 @@ class RoundOver(Exception):
 DISK = {
     errno.ENOSPC: "the disk is full. Free some space",
     errno.EDQUOT: "your quota is used up. Free some space",
+    errno.EFBIG: "a file may not be as large there. Raise the limit (ulimit -f)",
+    errno.EIO: "the disk reports an error. Choose another folder with outputs= or cache=",
+    errno.EEXIST: "a file is where a folder belongs. Move it away",
+    errno.EISDIR: "a folder is where a file belongs. Move it away",
     errno.EROFS: "the file system is read-only. Choose another folder with outputs= or cache=",
     errno.EACCES: "writing there is not permitted. Choose another folder with outputs= or cache=",
     errno.EPERM: "writing there is not permitted. Choose another folder with outputs= or cache=",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+import json
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,7 +118,17 @@ class Run:
     @property
     def config(self) -> DictConfig:
         """The configuration that the run was last started with."""
-        return DictConfig(OmegaConf.load(self.folder / "config.yaml"))
+        path, own = self.folder / "config.yaml", {}
+        with suppress(Exception):  # whatever damaged files raise
+            cfg = DictConfig(OmegaConf.load(path))
+            own = json.loads(json.dumps(OmegaConf.to_container(cfg)))
+        known, made_by = self.start.config, ("seed", "learner", "backbone", "stream")
+        if not {*known, "cache", "progress"} <= {*own} or any(own[key] != known[key] for key in made_by):
+            raise Refusal(
+                f"{path} is damaged, or not what the run was made with. Put it back, or make the run again "
+                "with resume=false."
+            )
+        return cfg
 
     def stream(self) -> Stream:
         """Its tasks, with their images."""

@@ -1,5 +1,5 @@
-"""The tables of choices in docs/, made from the configuration files and the classes; and the pages of
-results, made from their extracts.
+"""The tables of choices in docs/, made from the configuration files and the classes; the pages of results,
+made from their extracts; and the schemas of configuration files, for editors.
 
 ``python -m tests.tables`` writes them; with ``--check`` it ends with 1 where a page says otherwise.
 
@@ -28,6 +28,7 @@ from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.pages import page_of
 from tests.commands import composed
 from tests.docs import ROOT
+from tests.schemas import renew
 
 PACKAGE = ROOT / "cl_lightning"
 Row = tuple[str, ...]
@@ -160,6 +161,7 @@ def main() -> int:
             other.append(f"docs/results/{page.name}")
             if not check:
                 page.write_text(text)
+    other += renew(check)
     if check and other:
         print(f"These are not what the program says: {', '.join(other)}. Run python -m tests.tables.")
     return int(check and bool(other))

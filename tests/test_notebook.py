@@ -54,7 +54,11 @@ def test_a_folder_of_somebody_elses_runs_nothing(made, tmp_path: Path) -> None:
         "_args_": [{"_target_": "pathlib.Path", "_args_": [str(ran)]}],
     }
     OmegaConf.save(cfg, copied / "config.yaml")
-    for use in (load(copied).stream, load(copied).learner):
+    again = load(copied)
+    with pytest.raises(Refusal, match="not what the run was made with"):
+        again.stream()
+    again.start.config["stream"] = OmegaConf.to_container(cfg.stream)  # its records are somebody's, too
+    for use in (again.stream, again.learner):
         with pytest.raises(Refusal, match=r"stream\.seed\._target_=pathlib\.Path\.touch is not made"):
             use()
     assert not ran.exists()

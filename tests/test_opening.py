@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cl_lightning.runs.announce import tell_shown, tell_start
+from cl_lightning.runs.announce import tell_learned, tell_shown, tell_start
 from tests.commands import configure
 
 WANDB = {"_target_": "cl_lightning.loggers.open_wandb", "project": "cl_lightning"}
@@ -28,7 +28,9 @@ def started(
 ) -> list[str]:
     learner: Any = SimpleNamespace(needs=SimpleNamespace(task_id_at_test=told))
     stream: Any = FiveTasks()
-    tell_start(configure("stream=split", *overrides), stream, learner, learned)
+    cfg = configure("stream=split", *overrides)
+    tell_start(cfg, stream, learner)
+    tell_learned(cfg, len(stream), learned)
     return capsys.readouterr().err.splitlines()
 
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.report.compare import COLUMNS, Group, as_published, papers, published, settings_of
-from cl_lightning.report.printed import content
+from cl_lightning.report.printed import content, tables
 from cl_lightning.runs.identity import relevant
 from tests.commands import configure
 from tests.test_published_numbers import PRINTED, key_of
@@ -551,6 +551,26 @@ def digest(tasks: list[Settings]) -> str:
 def test_strengths_of_ewc_are_chosen_by_whole_streams_among_the_papers_nine() -> None:
     for experiment in CTRL_TASKS | {"ctrl_long": []}:
         assert configure(f"+experiment={experiment}").tuned.ewc.stream == STRENGTHS
+
+
+OF_HAT = {"trainer.lr": [0.05, 0.01, 0.005, 0.001], "trainer.weight_decay": [0.0, 1e-5, 1e-4]}
+
+
+@pytest.mark.parametrize("table", [each["name"] for each in content("mntdp")["tables"]])
+def test_every_row_that_whole_streams_chose_has_its_outer_grid_in_the_experiment(table: str) -> None:
+    """So that the command that stands in its place runs: EWC's nine strengths, HAT's twelve points."""
+    rows = next(each for each in tables("mntdp") if each.name == table).rows
+    cells = [cell for row in rows.values() for cell in row.values()]
+    searched = {
+        (name, str(cell.overrides["learner"]))
+        for cell in cells
+        for name in cell.experiments
+        if cell.overrides.get("selection") == "stream_level"
+    }
+    for name, learner in searched:
+        grid = configure(f"+experiment={name}").tuned[learner].stream
+        assert grid == (OF_HAT if learner == "hat" else STRENGTHS), (name, learner)
+    assert searched, "each table has such rows"
 
 
 def test_grids_of_gems_methods_are_their_outer_grids() -> None:

@@ -1,4 +1,5 @@
-"""``python -m cl_lightning.report wandb RUN…``: runs sent to Weights & Biases from their files."""
+"""``python -m cl_lightning.report wandb RUN…``, and ``tensorboard RUN…``: runs sent to Weights & Biases, or
+written for TensorBoard, from their files."""
 
 from __future__ import annotations
 
@@ -44,6 +45,21 @@ def report_wandb(arguments: Sequence[str]) -> int:
                 print(refusal, file=sys.stderr)
                 code = 2
     return code
+
+
+def report_tensorboard(arguments: Sequence[str]) -> int:
+    from cl_lightning.loggers.tensorboard import TensorBoard
+
+    parser = Parser(
+        prog="python -m cl_lightning.report tensorboard",
+        description="Write the folder tensorboard of runs anew: of finished ones, and those that were killed "
+        "or logged elsewhere.",
+    )
+    parser.add_folders("folders to look for runs in", needed=True)
+    for folder in runs_below(parser.parse_args(arguments).folders):
+        TensorBoard(folder).close("success")
+        print(f"TensorBoard: {folder / 'tensorboard'}")
+    return 0
 
 
 def runs_below(folders: Sequence[Path]) -> list[Path]:

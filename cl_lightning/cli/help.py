@@ -128,9 +128,9 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def first_comment(path: Path) -> str:
-    """The first line of comment in a file that is not a directive to Hydra."""
+    """The first line of comment in a file that is not for Hydra or for editors."""
     for line in path.read_text().splitlines():
-        if line.startswith("# ") and not line.startswith("# @package"):
+        if line.startswith("# ") and not line.startswith(("# @package", "# yaml-language-server")):
             return line[2:]
     return ""
 

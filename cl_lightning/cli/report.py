@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from cl_lightning.cli.dashboard import report_wandb
+from cl_lightning.cli.dashboard import report_tensorboard, report_wandb
 from cl_lightning.cli.diff import report_diff
 from cl_lightning.cli.jobs import name_of
 from cl_lightning.cli.papers import (
@@ -38,6 +38,7 @@ from cl_lightning.report.results import write_unfinished
 from cl_lightning.report.schema import schema
 from cl_lightning.report.tables import show
 from cl_lightning.selection.sweep import JOBS, read_jobs
+from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 
@@ -46,7 +47,8 @@ DESCRIPTION = (
     "'paper=gem [folders]' prints a paper's tables with ours beside, 'compared [folders]' compares learners "
     "seed by seed, 'card [folders]' tells what experiments show, 'figures [folders]' draws them, 'diff A B' "
     "tells what differs, 'page' writes a page of "
-    "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
+    "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to "
+    "Weights & Biases; 'tensorboard folders' writes them for TensorBoard."
 )
 
 
@@ -60,7 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
         return report_results(arguments)
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
-        return 2
+    except OSError as error:
+        print(plain(f"{error.filename}: {error.strerror}."), file=sys.stderr)
+    return 2
 
 
 def report_results(arguments: Sequence[str]) -> int:
@@ -89,7 +93,8 @@ def report_results(arguments: Sequence[str]) -> int:
         groups = groups_of(runs, options.folders)
         if options.html:
             title = ", ".join(dict.fromkeys(group.experiment for group in groups))
-            options.html.write_text(page_of_runs(runs, title), encoding="utf-8")
+            with write_whole(options.html) as building:
+                building.write_text(page_of_runs(runs, title), encoding="utf-8")
             print(f"Page: {options.html}")
             return 0
         alone = options.folders[0] if len(options.folders) == 1 else None
@@ -109,6 +114,7 @@ def report_status(arguments: Sequence[str]) -> int:
 COMMANDS = {
     "status": report_status,
     "wandb": report_wandb,
+    "tensorboard": report_tensorboard,
     "page": report_page,
     "compared": report_compared,
     "card": report_card,

@@ -186,11 +186,10 @@ def named_callbacks(cfg: DictConfig) -> list[str]:
 
 
 def build_callbacks(cfg: DictConfig) -> list:
-    """The user's callbacks, and the display of progress."""
+    """The user's callbacks."""
     from pytorch_lightning import Callback
 
     from cl_lightning.callbacks.base import guarded
-    from cl_lightning.callbacks.progress import ProgressDisplay
 
     own = []
     for i, callback in enumerate(cfg.trainer.callbacks):
@@ -199,4 +198,4 @@ def build_callbacks(cfg: DictConfig) -> list:
             raise wrong_kind(f"trainer.callbacks[{i}]", "pytorch_lightning.Callback")
         with running(make, "__init__"):
             own.append(guarded(make()))
-    return [*own, *([ProgressDisplay()] if cfg.progress and not in_a_sweep() else [])]
+    return own

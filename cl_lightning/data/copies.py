@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,15 +24,19 @@ def copies_in(state: Mapping[str, Any], task: Task) -> dict[str, int]:
     # An image of one colour is no evidence: so is empty memory.
     images = images[images.amax(1) != images.amin(1)]
     tensors = {path: leaf.detach().cpu() for path, leaf in leaves(state) if isinstance(leaf, Tensor)}
-    found = {path.replace("_extra_state.", ""): rows_in(tensor, images) for path, tensor in tensors.items()}
+    looked_for = cache(lambda dtype: keys(images.to(dtype)))
+    found = {
+        path.replace("_extra_state.", ""): rows_in(tensor, images.shape[1], looked_for)
+        for path, tensor in tensors.items()
+    }
     return {name: count for name, count in found.items() if count}
 
 
-def rows_in(tensor: Tensor, images: Tensor) -> int:
-    pixels = images.shape[1]
+def rows_in(tensor: Tensor, pixels: int, looked_for: Callable[[torch.dtype], Tensor]) -> int:
+    """How many of its rows of so many pixels have one of the keys that are looked for in its precision."""
     if not tensor.is_floating_point() or not tensor.numel() or tensor.numel() % pixels:
         return 0
-    return int(torch.isin(keys(tensor.reshape(-1, pixels)), keys(images.to(tensor.dtype))).sum())
+    return int(torch.isin(keys(tensor.reshape(-1, pixels)), looked_for(tensor.dtype)).sum())
 
 
 def keys(rows: Tensor) -> Tensor:

@@ -167,7 +167,9 @@ class Evaluator:
         known = {task: self._frozen[key] for task, key in keys.items() if key in self._frozen}
         rest = [task for task in able if task not in known]
         split_of = (lambda task: self.subset(self.test(task))) if probing else self.test
-        found = known | self.predictions(tested, rest, split_of, ("evaluate", learned), asked)
+        # A network that draws at test draws the same for what is declared frozen, whatever was learned since.
+        key = ("evaluate",) if predictor.frozen_predictions else ("evaluate", learned)
+        found = known | self.predictions(tested, rest, split_of, key, asked)
         for task in frozen:
             before = self._frozen.setdefault((name, task, probing), found[task])
             if not torch.equal(before.numbers, found[task].numbers):

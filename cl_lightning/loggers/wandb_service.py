@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import secrets
@@ -103,6 +104,16 @@ def as_id(names: Sequence[str]) -> str:
 # ---- the service -------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def no_words_of_its_log() -> Iterator[None]:
+    """Where the disk is full W&B's own log prints a traceback for each of its lines: here it does not."""
+    before, logging.raiseExceptions = logging.raiseExceptions, False
+    try:
+        yield
+    finally:
+        logging.raiseExceptions = before
+
+
 class Service:
     """A run on W&B. After the first error nothing more is sent, and a warning has said so."""
 
@@ -133,6 +144,7 @@ class Service:
     def alive(self) -> bool:
         return self.run is not None and not self.failed
 
+    @no_words_of_its_log()
     def begin(self) -> tuple[wandb.Run, str]:
         """Online with credentials and network, else offline; with the line that says so. Never asks, never
         waits long."""
@@ -182,6 +194,7 @@ class Service:
             ),
         }
 
+    @no_words_of_its_log()
     def guarded(self, action: Callable[[Any], object]) -> None:
         if self.alive:
             try:
@@ -208,6 +221,7 @@ class Service:
         except Exception as error:
             warnings.warn(f"W&B did not tag earlier runs as {SUPERSEDED} ({reason_of(error)}).", stacklevel=2)
 
+    @no_words_of_its_log()
     def finish(self, succeeded: bool) -> None:
         """End the run, also one to which nothing could be sent any more: nothing of W&B's goes on."""
         if self.run is not None:

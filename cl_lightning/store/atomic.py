@@ -14,24 +14,38 @@ T = TypeVar("T")
 
 
 @contextmanager
-def write_whole(path: Path) -> Iterator[Path]:
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the disk get this path where they have none: a write that fails does not know where."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def write_whole(path: Path, through: bool = True) -> Iterator[Path]:
     """A path to write to that takes its final name when the block ends well: readers see all of a file or
-    none of it."""
+    none of it. ``through``: it is also on the disk then, should the machine lose its power."""
     path.parent.mkdir(parents=True, exist_ok=True)
     building = path.with_name(path.name + ".building")
     try:
-        yield building
-        with building.open("rb+") as file:
-            os.fsync(file.fileno())
-        building.replace(path)
+        with naming(path):
+            yield building
+            if through:
+                with building.open("rb+") as file:
+                    os.fsync(file.fileno())
+            building.replace(path)
     except BaseException:
         building.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if through:
+        sync_folder(path.parent)
 
 
-def write_json(path: Path, content: Any) -> None:
-    with write_whole(path) as building:
+def write_json(path: Path, content: Any, through: bool = True) -> None:
+    with write_whole(path, through) as building:
         building.write_text(json.dumps(content, indent=1))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 from pydantic import TypeAdapter
@@ -64,11 +63,11 @@ class Store:
         return record
 
     def save_tensors(self, name: str, tensors: Any) -> Saved:
-        """Write tensors and plain values to ``<name>.pt``, for a record to name."""
+        """Write tensors and plain values to ``<name>.pt``, for a record to name; with that the folder is
+        written through to the disk."""
         path = self.folder / f"{name}.pt"
-        with write_whole(path) as building:
-            write_tensors(tensors, building)
-            return Saved(f"{name}.pt", building.stat().st_size, file_checksum(building))
+        with write_whole(path, through=False) as building:
+            return Saved(f"{name}.pt", *write_tensors(tensors, building))
 
     def load(self, key: str, kind: type[T]) -> T | None:
         """A record; None where it is missing or, with a warning, damaged."""
@@ -174,18 +173,38 @@ def file_checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
-# Torch's words for a disk that is full.
-NOT_WRITTEN = ("inline_container", "iostream error", "PytorchStreamWriter")
+class Summed:
+    """A file for ``torch.save`` that sums up what is written to it, so that nothing is read back."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.bytes, self.crc = file, 0, 0
+
+    def write(self, chunk: Any) -> int:
+        written = self.file.write(chunk)
+        self.bytes, self.crc = self.bytes + written, zlib.crc32(chunk, self.crc)
+        return written
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
-def write_tensors(tensors: Any, path: Path) -> None:
-    """Write tensors and plain values. Of a full disk torch raises a RuntimeError, and this an OSError."""
+def write_tensors(tensors: Any, path: Path) -> tuple[int, str]:
+    """Write tensors and plain values; returns the bytes written and their checksum. Where the
+    disk is full torch raises a RuntimeError about its own bookkeeping, and this the disk's error."""
+    own = torch.serialization.get_crc32_options()
     try:
-        torch.save(tensors, path)
+        torch.serialization.set_crc32_options(False)  # torch.load does not read sums of its own
+        with path.open("wb") as file:
+            summed: Any = Summed(file)
+            torch.save(tensors, summed)
+            os.fsync(file.fileno())
+        return summed.bytes, f"{summed.crc:08x}"
     except RuntimeError as reason:
-        if not any(words in str(reason) for words in NOT_WRITTEN):
+        if not isinstance(reason.__context__, OSError):
             raise
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from reason
+        raise reason.__context__ from None
+    finally:
+        torch.serialization.set_crc32_options(own)
 
 
 def load_plain(path: Path) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from cl_lightning.errors import InUse, Refusal
-from cl_lightning.store.atomic import is_there, read_json
+from cl_lightning.store.atomic import is_there, naming, read_json
 from cl_lightning.store.files import Store, adapter, content_of
 from cl_lightning.store.records import FORMAT, Row, RowRecord, StartRecord, StreamRecord, TaskRecord
 
@@ -44,7 +44,8 @@ def locked(folder: Path, wait: float = 0.5) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     lock, holder = FileLock(folder / "lock"), folder / "holder.json"
     try:
-        lock.acquire(timeout=wait, poll_interval=0.02)
+        with naming(folder):
+            lock.acquire(timeout=wait, poll_interval=0.02)
     except Timeout as reason:
         who = read_holder(holder)
         raise InUse(
@@ -52,8 +53,9 @@ def locked(folder: Path, wait: float = 0.5) -> Iterator[None]:
             "command. Wait for it, or stop it: a folder belongs to one process at a time."
         ) from reason
     try:
-        holder.write_text(json.dumps({"process": os.getpid(), "machine": platform.node()}))
-        yield
+        with naming(folder):
+            holder.write_text(json.dumps({"process": os.getpid(), "machine": platform.node()}))
+            yield
     finally:
         holder.unlink(missing_ok=True)
         lock.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -35,7 +35,7 @@ class Status:
 
 
 def write_status(folder: Path, status: Status) -> None:
-    write_json(folder / "status.json", asdict(status))
+    write_json(folder / "status.json", asdict(status), through=False)  # it is only told
 
 
 def read_status(folder: Path) -> Status | None:
@@ -81,7 +81,8 @@ def status_kept(folder: Path) -> Iterator[Progress]:
         raise
     except Exception as error:
         said = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"
-        progress.end("diverged" if isinstance(error, Diverged) else "failed", said)
+        with suppress(OSError):  # a full disk has no place for it: the first error is told
+            progress.end("diverged" if isinstance(error, Diverged) else "failed", said)
         raise
     except BaseException:
         progress.end("interrupted")

@@ -191,6 +191,18 @@ def test_frozen_predictions_are_asked_for_twice() -> None:
     assert learned.matrix == toys.learn(Independent(build=toys.builder(s), head=s.head, seed=0), s).matrix
 
 
+def test_what_is_frozen_and_draws_at_test_draws_the_same_however_many_tasks_were_learned() -> None:
+    from cl_lightning.learners import Independent
+
+    class Draws(Independent):
+        def forward(self, x, task):
+            return torch.randn(len(x), self.head.num_outputs)
+
+    s = toys.stream(tasks=3)
+    matrix = toys.learn(Draws(build=toys.builder(s), head=s.head, seed=0), s).matrix
+    assert matrix[3][0] == matrix[2][0] == matrix[1][0]
+
+
 def test_a_learner_that_claims_never_to_forget_and_does_is_refused() -> None:
     class Boasts(Finetune):
         frozen_predictions = True

@@ -6,18 +6,22 @@ import json
 import random
 import re
 import shutil
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cl_lightning.cli.report import main as report
+from cl_lightning.errors import Refusal
+from cl_lightning.notebook import load
 from cl_lightning.report.reading import runs_in
 from cl_lightning.report.results import results_of, text_of
-from cl_lightning.store.folder import open_store
+from cl_lightning.store.folder import learned_tasks, open_store
 from tests.commands import but_what_may_differ, finished
 from tests.report.whole import whole_results, write_whole_results
 
@@ -89,7 +93,7 @@ def right_or_left_out(folder: Path, whole: Path, capsys: pytest.CaptureFixture) 
     return shown and not runs.said
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(sorted(DAMAGES)), seed=st.integers(0, 10**6), alone=st.booleans())
 def test_whatever_file_of_a_run_is_damaged_a_report_shows_its_numbers_or_says_why_not(
     kind: str, seed: int, alone: bool, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture
@@ -111,6 +115,41 @@ def test_whatever_file_of_a_run_is_damaged_a_report_shows_its_numbers_or_says_wh
     if path.name != "status.json":
         assert same or not unharmed, path
     shutil.rmtree(folder)
+
+
+IMAGES = torch.linspace(0, 1, 3 * 28 * 28).reshape(3, 1, 28, 28)
+
+
+@pytest.mark.parametrize("damages", [6, pytest.param(200, marks=pytest.mark.all)])
+def test_whatever_of_a_folder_is_damaged_a_page_and_python_say_what_was_or_refuse(
+    damages: int, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Tensors and YAML, too."""
+    matrix = load(whole).results["accuracy_matrix"]
+    predicted = [load(whole).predict(IMAGES, 0, after).tolist() for after in range(4)]
+    refused = 0
+    for seed in range(damages):
+        rng = random.Random(seed)
+        run = shutil.copytree(whole, tmp_path / f"{seed}" / "quickstart" / "finetune" / whole.name)
+        path = rng.choice(sorted(path for path in run.rglob("*") if path.is_file() and path.stat().st_size))
+        kind = rng.choice(sorted(DAMAGES)) if path.suffix == ".json" else "binary"
+        path.write_bytes(rng.choice([DAMAGES[kind], DAMAGES["cut"]])(path.read_bytes(), rng))
+        page = tmp_path / f"{seed}.html"
+        if seed % 3 == 0:  # it takes longest
+            assert (
+                report([str(run), "--html", str(page)]) == 0 or "No finished run" in capsys.readouterr().err
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that records are damaged
+            try:
+                again = load(run)
+                rows, learned = again.results["accuracy_matrix"], learned_tasks(again.store)
+                assert all(new in (was, [None] * 3) for new, was in zip(rows, matrix)), path
+                assert again.predict(IMAGES, 0).tolist() == predicted[learned], path
+            except Refusal:
+                refused += 1
+        shutil.rmtree(tmp_path / f"{seed}")
+    assert 0 < refused < damages
 
 
 def json_of(path: Path) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -150,3 +151,9 @@ def test_dropping_takes_a_record_its_tensors_or_a_whole_folder(tmp_path: Path) -
     assert sorted(os.listdir(tmp_path)) == ["tasks"]
     store.drop("tasks/000")
     assert not list((tmp_path / "tasks").iterdir())
+
+
+def test_the_sum_of_what_is_written_is_the_files(tmp_path: Path) -> None:
+    saved = Store(tmp_path, "run").save_tensors("x", {"x": torch.arange(300_000)})
+    content = (tmp_path / "x.pt").read_bytes()
+    assert (saved.bytes, saved.crc) == (len(content), f"{zlib.crc32(content):08x}")

@@ -24,6 +24,7 @@ from filelock import FileLock
 from cl_lightning.data.sources.encoded import regular
 from cl_lightning.data.sources.sizes import all_fit
 from cl_lightning.errors import Refusal
+from cl_lightning.store.atomic import naming
 
 SPLITS = ("train", "test")
 ARRAYS = tuple(f"{split}_{part}" for split in SPLITS for part in "xy")
@@ -136,14 +137,14 @@ def open_images(name: str, source: Source, cache: str | Path) -> Images:
     folder = cache_folder(name, source, cache)
     if not is_complete(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):
+        with naming(folder), FileLock(f"{folder}.lock"):
             if not is_complete(folder):
                 write(folder, source)
     try:
         meta, arrays = read(folder, source.classes)
     except Exception:  # whatever damaged files raise
         warnings.warn(f"{folder} is damaged: its images are made again.", stacklevel=2)
-        with FileLock(f"{folder}.lock"):
+        with naming(folder), FileLock(f"{folder}.lock"):
             write(folder, source)
         meta, arrays = read(folder, source.classes)
     train, test = (Pool(arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS)
