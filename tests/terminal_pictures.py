@@ -1,5 +1,5 @@
-"""The pictures of a terminal in docs/images/terminal: ``python -m tests.terminal_pictures`` makes the README's first
-run in a folder of its own, and draws what it showed. No picture is made by hand."""
+"""The pictures of a terminal in docs/images/terminal: ``python -m tests.terminal_pictures`` makes the first
+run of the README in a folder of its own, and draws what it showed. No picture is made by hand."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_a_command_of_the_pages_composes(
             if choice in ON_THE_PAGE
         )
     options = [word for word in arguments if word.startswith("-")]
-    assert set(options) <= {"--multirun", "-m", "--help", "--cfg"}
+    assert set(options) <= {"--multirun", "-m", "--help", "--cfg", "--submit"}
     if "--cfg" in options:
         assert arguments.pop(arguments.index("--cfg") + 1) == "job"
     if "--help" not in options:

@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.choice import start_of
-from cl_lightning.cli.jobs import Job, config_dirs, without_sweeps
+from cl_lightning.cli.jobs import Job, config_dirs, from_here, without_sweeps
 from cl_lightning.config.resolvers import WITHOUT_RESULT
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.runs.identity import learner_name
@@ -107,9 +107,3 @@ def command_of(sweeper: Any, name: str, job: Job) -> list[str]:
         f"+best={name}",
         *(override for override in job.overrides if override.startswith("outputs=")),
     ]
-
-
-def from_here(folder: str | Path) -> str:
-    """A folder as one would type it: without the path to where the command was given."""
-    folder = Path(folder)
-    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from cl_lightning.cli.parser import Parser
+from cl_lightning.cli.slurm import left_in
 from cl_lightning.report.layout import Column, new_console, say, tables
 from cl_lightning.selection.job_names import name_of
 from cl_lightning.selection.sweep import JOBS, read_jobs
@@ -60,8 +61,11 @@ def megabytes(folder: Path) -> str:
 def state_of_sweep(folder: Path) -> str:
     """Who runs a sweep, and how many of its jobs are done, failed, running and waiting."""
     held = is_held(folder)
-    states = Counter(state_of_job(job, held) for job in read_jobs(folder))
+    left = left_in(folder)
+    states = Counter(state_of_job(job, held or n in left) for n, job in enumerate(read_jobs(folder)))
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    if left:
+        return f"sweep with Slurm ({len(left)} jobs there): {counts}"
     if not held:
         open_ = states["missing"] + states["running"]  # jobs may outlive a sweep that was killed
         return f"sweep {'interrupted' if open_ else 'done'}: {counts}"
