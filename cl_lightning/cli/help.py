@@ -41,6 +41,7 @@ More:
                     groups
   --multirun, -m    run every combination of comma-separated values; those that
                     fail are told at the end
+  --submit          with hydra/launcher=submitit_slurm: leave its jobs to Slurm
   trainer.lr=0.1    train with one rate, in the place of the default grid's; so
                     with weight_decay
   --hydra-help      Hydra's own options

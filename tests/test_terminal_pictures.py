@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands import SMALL
 from tests.docs import PAGES, links
-from tests.pictures import PLACE, draw
+from tests.terminal_pictures import PLACE, draw
 
 
 def words(path: Path) -> str:
