@@ -266,7 +266,7 @@ def test_the_pages_call_no_other_programs() -> None:
         "cl_lightning.data",
     }
     assert len(of("python")) == sum(
-        len(re.findall(r"python -m |^torchrun ", text, re.MULTILINE))
+        len(re.findall(r"python -[mc] |^torchrun ", text, re.MULTILINE))
         for path in PAGES
         for text in docs.blocks(path.read_text(), "bash")
     )
