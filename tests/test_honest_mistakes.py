@@ -325,7 +325,7 @@ class Detaches(OwnNetwork):
 
 class DrawsByNumpy(OwnNetwork):
     def forward(self, x, task):
-        return super().forward(x, task) + float(np.random.randn())
+        return super().forward(x, task) + float(np.random.randn())  # noqa: NPY002
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ def call(callback: pl.Callback, name: str, hook: Any, *arguments: Any, **named: 
     if what_is_not_its_own(arguments) != before:
         raise Refusal(
             f"{type(callback).__name__}.{name} changed weights, learning rates or where training ends. "
-            "Callbacks look on.\nWrite to weights in hooks of a learner (after_step, on_task_end); rates are in "
-            "hparams or in trainer.schedule, and trainer.patience or max_steps end a phase."
+            "Callbacks look on.\nWrite to weights in hooks of a learner (after_step, on_task_end); rates "
+            "are in hparams or in trainer.schedule, and trainer.patience or max_steps end a phase."
         )
     return value
 
