@@ -84,3 +84,9 @@ def test_a_run_that_is_only_shown_says_so_and_how_wandb_gets_it(
     ]
     assert shown(capsys, folder, WANDB) == send
     assert shown(capsys, folder, {"csv": CSV, "wandb": WANDB}) == send
+    assert shown(
+        capsys, folder, {"csv": CSV, "tensorboard": {"_target_": "cl_lightning.loggers.TensorBoard"}}
+    ) == [
+        "Nothing is logged to TensorBoard now. This writes the run there:",
+        f"  python -m cl_lightning.report tensorboard '{folder}'",
+    ]
