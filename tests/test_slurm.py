@@ -163,6 +163,16 @@ def test_rounds_on_slurm_end_as_one_process(begin, tmp_path: Path) -> None:
     assert matrices(tmp_path / "outputs") == alone(tmp_path / "alone", "finetune", more=grid)
 
 
+def test_srun_starts_ranks_that_end_as_one_process(slurm: dict[str, str], tmp_path: Path) -> None:
+    grid = ("+selection.grid.lr=[0.1,0.01,0.001]", "stream.tasks=1")
+    own = (*SMALL, *grid, "learner=finetune", "progress=true", f"outputs={tmp_path / 'outputs'}")
+    command = ["srun", "-n2", sys.executable, "-m", "cl_lightning", *own, "trainer.accelerator=cpu"]
+    done = subprocess.run(command, env=slurm, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks sent" in done.stderr
+    assert matrices(tmp_path / "outputs") == alone(tmp_path / "alone", "finetune", more=grid)
+
+
 def test_the_documented_command_leaves_its_sweep_to_slurm(
     slurm: dict[str, str], begin, tmp_path: Path
 ) -> None:
