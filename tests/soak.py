@@ -1,5 +1,6 @@
-"""Kills at random: ``python -m tests.soak --kills 200 --sweeps 20``. Ends with 0 if every run and every sweep
-ended as the undisturbed one.
+"""Kills at random: ``python -m tests.soak --kills 300 --page docs/reliability.md``. Ends with 0 if every run
+and every sweep ended as the undisturbed one: results, curves, and the tensors of the last checkpoint.
+``--disks`` fills the disk at each write of a run in turn.
 
 Runs are forked from this process, which has everything imported, so that kills fall into the run and not into
 its start. A third of the kills come at an operation on files, a third at any instant, a third in bursts,
@@ -24,6 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,12 +34,16 @@ from typing import Any
 import torch
 
 from cl_lightning.cli.command import main as command
+from cl_lightning.config.trees import leaves
 from cl_lightning.parallel import ranks
 from cl_lightning.runs.run import run as run_config
 from cl_lightning.selection.sweep import read_job
+from cl_lightning.store.files import load_plain
+from tests import disks
 from tests.commands import SMALL, but_what_may_differ, configure, folder_of, run
 from tests.dying import dying
 from tests.ranks import started
+from tests.test_contract import NAMES, named_by
 
 SHORT = (
     "trainer.batch_size=16", "trainer.block=2", "trainer.checkpoint_minutes=0.0005", "backbone.dropout=0.2",
@@ -54,6 +60,7 @@ COMMANDS = {
     ),
     "shares with carry": (*SHORT, "trainer.candidates_at_once=2", "trainer.optimizer_state=carry"),
     "branch": (*SHORT, "trainer.optimizer=sgd", "selection=none", "from_task=1"),
+    "W&B": (*SHORT, "logger=[csv,wandb]", "logger.wandb.mode=offline", "selection=none"),
     "mntdp_d with k of 2": (
         *SHORT,
         "learner=mntdp_d",
@@ -62,6 +69,8 @@ COMMANDS = {
         "backbone.dropout=0.0",
     ),
 }
+OF_LEARNERS = tuple(option for option in SHORT if "max_epochs" not in option and "dropout" not in option)
+OF_LEARNERS = (*OF_LEARNERS, "trainer.patience=null", "stream.head=multi_test")
 AT_FILES = ("tensors written", "before a record", "after a rename", "record written")
 
 
@@ -93,8 +102,24 @@ def disturbed(how: str, draw: random.Random, duration: float, function: Callable
     )
 
 
-def soak(name: str, kills: int, draw: random.Random, scratch: Path, overrides: tuple[str, ...]) -> int:
-    """Kill runs of one command so often; returns how many ended otherwise than the undisturbed one."""
+@dataclass(frozen=True)
+class Row:
+    """What kills of one command came to."""
+
+    name: str
+    kills: Counter[str]
+    runs: int
+    different: int
+
+    def said(self, seconds: float) -> Row:
+        words = f"{self.name}: {self.kills.total()} kills ({dict(self.kills)}) in {self.runs} runs of "
+        words += f"{seconds:.1f} s, {self.different} ended otherwise"
+        print(words, file=sys.__stdout__, flush=True)
+        return self
+
+
+def soak(name: str, kills: int, draw: random.Random, scratch: Path, overrides: tuple[str, ...]) -> Row:
+    """Kill runs of one command so often."""
     began, table, runs, different = time.monotonic(), Counter[str](), 0, 0
     expected = but_what_may_differ(run(scratch / "whole", *overrides))
     duration = time.monotonic() - began
@@ -105,21 +130,24 @@ def soak(name: str, kills: int, draw: random.Random, scratch: Path, overrides: t
             for _ in range(draw.randint(2, 4) if how == "burst" else 1):
                 over = over or disturbed(how, draw, duration, again)
                 table[how] += not over
-        same = but_what_may_differ(again()) == expected and curves(scratch / str(runs)) == curves(
-            scratch / "whole"
-        )
+        same = but_what_may_differ(again()) == expected
+        same = same and all(of(scratch / str(runs)) == of(scratch / "whole") for of in (curves, last_tensors))
         different += not (same and not list((scratch / str(runs)).rglob("*.building")))
         runs += 1
-    said = (
-        f"{name}: {table.total()} kills ({dict(table)}) in {runs} runs of {duration:.1f} s, "
-        f"{different} ended otherwise"
-    )
-    print(said, file=sys.__stdout__, flush=True)
-    return different
+    return Row(name, table, runs, different).said(duration)
 
 
 def curves(outputs: Path) -> list[str]:
     return next(outputs.glob("*/*/*/logs.csv")).read_text().splitlines()
+
+
+def last_tensors(outputs: Path) -> list[tuple[str, Any]]:
+    """All that the last checkpoint holds, tensors as their bytes."""
+    content = load_plain(max(outputs.glob("*/*/*/tasks/*.pt")))
+    return [
+        (path, leaf.reshape(-1).view(torch.uint8).tolist() if isinstance(leaf, torch.Tensor) else repr(leaf))
+        for path, leaf in leaves(content)
+    ]
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------
@@ -141,8 +169,8 @@ def soak_sweeps(
     scratch: Path,
     victims: Sequence[str] = VICTIMS,
     sweep: Sequence[str] = SEARCH,
-) -> int:
-    """Kill sweeps of one command so often; returns how many ended otherwise than the undisturbed one."""
+) -> Row:
+    """Kill sweeps of one command so often."""
     began, table, sweeps, different = time.monotonic(), Counter[str](), 0, 0
     assert command([*sweep, f"outputs={scratch / 'whole'}"]) == 0
     duration, expected = time.monotonic() - began, what_is_left(scratch / "whole")
@@ -158,12 +186,7 @@ def soak_sweeps(
             table[victim] += not over
         different += (command(arguments), what_is_left(outputs)) != (0, expected)
         sweeps += 1
-    said = (
-        f"{scratch.name}: {table.total()} kills ({dict(table)}) in {sweeps} sweeps of {duration:.1f} s, "
-        f"{different} ended otherwise"
-    )
-    print(said, file=sys.__stdout__, flush=True)
-    return different
+    return Row(scratch.name, table, sweeps, different).said(duration)
 
 
 def swept(arguments: list[str], job: bool, seconds: float, outputs: Path) -> bool:
@@ -227,9 +250,8 @@ ROUNDS = (
 )  # fmt: skip
 
 
-def soak_devices(kills: int, draw: random.Random, scratch: Path) -> int:
-    """Kill ranks of runs on two or three devices so often, or ask them to end; returns how many runs ended
-    otherwise than that of one process."""
+def soak_devices(kills: int, draw: random.Random, scratch: Path) -> Row:
+    """Kill ranks of runs on two or three devices so often, or ask them to end."""
     ranks.SILENT = 3.0
     began, table, runs, different = time.monotonic(), Counter[str](), 0, 0
     expected = but_what_may_differ(run(scratch / "whole", *SHORT))
@@ -250,12 +272,50 @@ def soak_devices(kills: int, draw: random.Random, scratch: Path) -> int:
         found = run(scratch / str(runs), *SHORT)
         different += but_what_may_differ(found) != expected
         runs += 1
-    said = (
-        f"devices: {table.total()} kills ({dict(table)}) in {runs} runs of {duration:.1f} s, {different} "
-        "ended otherwise"
+    return Row("ranks", table, runs, different).said(duration)
+
+
+# ---- disks and the page ------------------------------------------------------------------------------------
+
+
+def soak_disks(scratch: Path) -> Row:
+    """Fill the disk at each write of a run in turn."""
+    opened, expected = disks.whole(scratch / "whole")
+    began, table, different = time.monotonic(), Counter[str](), 0
+    for number in range(len(opened)):
+        trouble = disks.trouble(scratch / str(number), number, expected)
+        print(trouble, end="\n" * bool(trouble), file=sys.__stdout__, flush=True)
+        different += bool(trouble)
+        table["a full disk"] += 1
+    return Row("disks", table, len(opened), different).said((time.monotonic() - began) / len(opened))
+
+
+PAGE = """# Reliability
+
+A run that is killed goes on with the same command, and ends with the same results, curves and tensors. What
+follows was killed with SIGKILL: at operations on files, at random instants, and in bursts while it was still
+finding out where it was. A run counts as *otherwise* if one number, one line of a curve or one bit of the
+last checkpoint is another than in a run that nobody disturbed, or if a file is left over. This prints the
+table again:
+
+```bash
+{command}
+```
+
+| what | kills | how | runs | otherwise |
+| --- | --- | --- | --- | --- |
+{rows}
+"""
+
+
+def page(rows: Sequence[Row], command: str) -> str:
+    lines = (
+        f"| {row.name} | {row.kills.total()} | "
+        + ", ".join(f"{how} {count}" for how, count in sorted(row.kills.items()))
+        + f" | {row.runs} | {row.different} |"
+        for row in rows
     )
-    print(said, file=sys.__stdout__, flush=True)
-    return different
+    return PAGE.format(command=command, rows="\n".join(lines))
 
 
 def main() -> int:
@@ -264,10 +324,13 @@ def main() -> int:
     parser.add_argument("--sweeps", type=int, default=20, help="kills of sweeps")
     parser.add_argument("--rounds", type=int, default=20, help="kills of sweeps in rounds")
     parser.add_argument("--devices", type=int, default=20, help="kills of runs on several devices")
+    parser.add_argument("--learners", type=int, default=2, help="kills of each learner")
+    parser.add_argument("--disks", action="store_true", help="fill the disk at each write")
+    parser.add_argument("--page", type=Path, help="write a page with the table there")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    draw, different = random.Random(options.seed), 0
+    draw, rows = random.Random(options.seed), []
     with tempfile.TemporaryDirectory() as scratch, silence():
         os.environ.setdefault("CL_LIGHTNING_CACHE", str(Path(scratch) / "cache"))
         run(Path(scratch) / "before", *SHORT)  # what the branch begins with
@@ -276,14 +339,21 @@ def main() -> int:
             own = (*overrides, f"run={before}") if name == "branch" else overrides
             if not options.kills:
                 break
-            different += soak(name, options.kills // len(COMMANDS), draw, Path(scratch) / name, own)
+            rows.append(soak(name, options.kills // len(COMMANDS), draw, Path(scratch) / name, own))
+        for learner in NAMES if options.learners else ():
+            own = (*OF_LEARNERS, f"learner={learner}", *named_by(learner))
+            rows.append(soak(learner, options.learners, draw, Path(scratch) / "learners" / learner, own))
         if options.sweeps:
-            different += soak_sweeps(options.sweeps, draw, Path(scratch) / "sweeps")
+            rows.append(soak_sweeps(options.sweeps, draw, Path(scratch) / "sweeps"))
         if options.rounds:
-            different += soak_sweeps(options.rounds, draw, Path(scratch) / "rounds", sweep=ROUNDS)
+            rows.append(soak_sweeps(options.rounds, draw, Path(scratch) / "rounds", sweep=ROUNDS))
         if options.devices:
-            different += soak_devices(options.devices, draw, Path(scratch) / "devices")
-    return 1 if different else 0
+            rows.append(soak_devices(options.devices, draw, Path(scratch) / "devices"))
+        if options.disks:
+            rows.append(soak_disks(Path(scratch) / "disks"))
+    if options.page:
+        options.page.write_text(page(rows, f"python -m tests.soak {' '.join(sys.argv[1:])}"))
+    return 1 if any(row.different for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.pages import page_of
 from tests.commands import composed
 from tests.docs import ROOT
+from tests.experiment_times import KEPT
 from tests.schemas import renew
 
 PACKAGE = ROOT / "cl_lightning"
@@ -58,9 +60,16 @@ def streams() -> Iterator[Row]:
 
 
 def experiments() -> Iterator[Row]:
-    yield "`+experiment`", "what it runs"
+    yield "`+experiment`", "what it runs", "a run takes"
+    taken = json.loads(KEPT.read_text())
     for name, file in choices("experiment").items():
-        yield f"`{name}`", first_comment(file)
+        yield f"`{name}`", first_comment(file), duration(taken[name]) if name in taken else ""
+
+
+def duration(taken: dict) -> str:
+    """The learner, and minutes of the processor: one number where the run came to its end."""
+    ends = dict.fromkeys(f"{seconds / 60:.{int(seconds < 600)}f}" for seconds in taken["seconds"])
+    return f"{taken['learner']}: {' to '.join(ends)} min"
 
 
 def networks() -> Iterator[Row]:

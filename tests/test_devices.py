@@ -376,6 +376,28 @@ def test_a_second_ctrl_c_does_not_wait_and_leaves_no_rank_behind(tmp_path: Path,
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+@pytest.mark.all
+def test_ranks_whose_starter_was_killed_clear_up_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    long = ("trainer.max_epochs=5000", "trainer.patience=null")
+    arguments = [*SMALL, *SEQUENCE, *long, *DEVICES, f"outputs={tmp_path / 'runs'}"]
+    starting = subprocess.Popen(
+        [sys.executable, "-m", "cl_lightning", *arguments],
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        stderr=subprocess.DEVNULL,
+    )
+    until = time.monotonic() + 120
+    while not list(tmp_path.rglob("run.json")):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert list((tmp_path / "tmp").glob("cl_lightning-*/job.json"))
+    starting.kill()
+    starting.wait()
+    while list((tmp_path / "tmp").glob("cl_lightning-*/job.json")):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 def test_a_learner_with_one_candidate_says_that_more_devices_do_not_help(
     tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:

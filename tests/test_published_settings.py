@@ -12,11 +12,12 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config.resolvers import conf_dir
-from cl_lightning.report.compare import COLUMNS, Group, as_published, papers, published, settings_of
+from cl_lightning.report.beside import as_published, learner_called, published
+from cl_lightning.report.groups import Group, settings_of
 from cl_lightning.report.printed import content, tables
 from cl_lightning.runs.identity import relevant
 from tests.commands import configure
-from tests.test_published_numbers import PRINTED, key_of
+from tests.test_published_numbers import PRINTED, ROWS, key_of
 
 Settings = dict[str, Any]
 
@@ -509,9 +510,6 @@ def test_every_experiment_composes_what_is_written_here_with_every_learner(exper
         assert different(settings_of(relevant(cfg)), written(experiment, learner)) == {}, learner
 
 
-ROWS = [(paper["experiment"], tuple(paper["command"]), row) for paper in papers() for row in paper["rows"]]
-
-
 @pytest.mark.parametrize("experiment", sorted({experiment for experiment, *_ in ROWS}))
 def test_a_published_row_stands_beside_the_settings_of_its_paper(
     experiment: str, monkeypatch: pytest.MonkeyPatch
@@ -519,10 +517,11 @@ def test_a_published_row_stands_beside_the_settings_of_its_paper(
     """What a report composes for a row is what is written here; a run with these settings gets its
     numbers."""
     monkeypatch.setattr("cl_lightning.config.compose.compose_config", quickly)
-    for _, command, row in (each for each in ROWS if each[0] == experiment):
-        own = {key: value for key, value in row.items() if key not in COLUMNS}
-        name, composed = as_published(experiment, (*command, *(f"{k}={v}" for k, v in own.items())))
-        learner = own.pop("learner")
+    for of, command, row in ROWS:
+        if of != experiment:
+            continue
+        own, words = dict(row), (*command, *(f"{k}={v}" for k, v in row))
+        composed, learner = as_published(experiment, words), own.pop("learner")
         if experiment.startswith("gem_"):
             assert command == ("data=real",)
             written = of_gem(experiment, learner)
@@ -536,7 +535,8 @@ def test_a_published_row_stands_beside_the_settings_of_its_paper(
         written |= own
         assert different(composed, written) == {}, row
         with_names = {**composed, **shown(written)}
-        assert published(Group(experiment, name, with_names, (0,), {})) == PRINTED[experiment][key_of(row)]
+        group = Group(experiment, learner_called(row), with_names, (0,), {})
+        assert published(group) == PRINTED[experiment][key_of(row)]
 
 
 # Of the 100 tasks of tables 5 and 6: source, classes, training and validation examples.

@@ -15,9 +15,10 @@ from cl_lightning.callbacks.progress import ProgressDisplay
 from cl_lightning.cli import help as help_page
 from cl_lightning.cli.choice import show_choices
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.report import print_groups, print_status
+from cl_lightning.cli.report import print_groups
+from cl_lightning.cli.status import print_status
 from cl_lightning.metrics.table import metrics_of
-from cl_lightning.report.compare import Code, Group
+from cl_lightning.report.groups import Code, Group
 from cl_lightning.report.tables import parts_of, show, show_end
 from cl_lightning.selection.stream_level import Choice, Scored
 from cl_lightning.store.status import Status, write_status

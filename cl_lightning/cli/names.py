@@ -22,6 +22,10 @@ def meant(argument: str, others: Sequence[str]) -> str:
     """The argument that was meant by a wrong one, beside all others of its command line; empty where
     nothing is near."""
     name, equals, value = argument.partition("=")
+    if argument.startswith("--") and not equals:  # --lr 0.1
+        behind = [other for other in others if "=" not in other and not other.startswith("-")]
+        name, equals, value = argument, "=" * bool(behind), "".join(behind[:1])
+        argument = f"{name}{equals}{value}"
     key = name.strip("+~- ")
     if argument.startswith("--") and (near := names_like(name, OPTIONS)):
         return f"{near[0]}{equals}{value}"

@@ -158,7 +158,7 @@ def show_runs(jobs: Sequence[Job]) -> None:
 
 def show_folders(folders: Sequence[Path]) -> None:
     from cl_lightning.cli.report import print_groups
-    from cl_lightning.report.compare import groups_in
+    from cl_lightning.report.groups import groups_in
 
     if folders:
         print_groups(groups_in(folders))

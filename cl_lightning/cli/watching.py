@@ -10,6 +10,7 @@ from time import monotonic
 
 from rich.console import Console
 
+from cl_lightning.report.layout import say
 from cl_lightning.selection.job_names import name_of
 from cl_lightning.selection.sweep import read_job
 
@@ -80,7 +81,7 @@ class Watch:
 
     def print(self, line: str) -> None:
         self.told = monotonic()
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(self.console, line)
 
     def name(self, own: Sequence[str]) -> str:
         return name_of(own, self.overrides)

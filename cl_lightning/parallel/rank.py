@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -24,6 +25,7 @@ def main(folder: Path) -> int:
     from cl_lightning.config import resolvers  # noqa: F401  (registers what configurations may ask for)
     from cl_lightning.errors import Diverged
     from cl_lightning.parallel.ranks import OtherRankEnded, have_met
+    from cl_lightning.parallel.rendezvous import is_orphaned
     from cl_lightning.runs.run import run
 
     job, cfg = json.loads((folder / "job.json").read_text()), OmegaConf.load(folder / "config.yaml")
@@ -38,6 +40,9 @@ def main(folder: Path) -> int:
             traceback.print_exc()
         follows, diverged = isinstance(error, OtherRankEnded), isinstance(error, Diverged)
         told = {"failed": sentence(error), "follows": follows, "diverged": diverged, "met": have_met()}
+    if is_orphaned():  # nobody reads it, and nobody else clears up
+        shutil.rmtree(folder, ignore_errors=True)
+        return 2
     (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(told))
     return 2 * ("failed" in told)
 

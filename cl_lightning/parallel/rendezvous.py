@@ -29,6 +29,11 @@ def rank_from_env() -> tuple[int, int, int] | None:
     return where if where[1] > 1 else None
 
 
+def is_orphaned() -> bool:
+    """Whether the process that has started this one as a rank has ended."""
+    return os.environ.get(STARTER, str(os.getppid())) != str(os.getppid())
+
+
 def join_store(rank: int, size: int) -> Any:
     """The store at the place where all ranks meet. Looked for in short attempts: signals are not handled
     while torch waits."""
@@ -40,7 +45,7 @@ def join_store(rank: int, size: int) -> Any:
     until = monotonic() + TO_START
     while True:
         termination.exit_if_requested()
-        if os.environ.get(STARTER, str(os.getppid())) != str(os.getppid()):
+        if is_orphaned():
             raise Refusal("The command that has started this rank has ended, so the rank ends, too.")
         try:
             attempt = timedelta(seconds=ATTEMPT)

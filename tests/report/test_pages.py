@@ -12,10 +12,11 @@ import pytest
 
 from cl_lightning.cli.report import main
 from cl_lightning.report import pages
-from cl_lightning.report.compare import Group
+from cl_lightning.report.beside import missing, runs_of
 from cl_lightning.report.comparisons import comparison_table, comparisons, over_streams
+from cl_lightning.report.groups import Group
 from cl_lightning.report.pages import extract_of, page_of, region, side_by_side, update
-from cl_lightning.report.paper import command, heads_and_rows, missing, runs_of
+from cl_lightning.report.paper import command, heads_and_rows
 from cl_lightning.report.papers.mntdp import claims
 from cl_lightning.report.printed import tables
 from tests.commands import configure
@@ -289,7 +290,7 @@ def test_what_learners_of_one_seed_are_compared_by_is_one_stream() -> None:
 
 
 def test_runs_stand_in_the_row_of_their_own_settings(tmp_path: Path) -> None:
-    from cl_lightning.report.compare import groups_in
+    from cl_lightning.report.groups import groups_in
 
     for passes, acc in ((1, 0.5), (2, 0.6), (3, 0.7)):
         result(tmp_path, "gem", 0, acc, f"trainer.max_epochs={passes}")
