@@ -24,6 +24,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
 os.environ["COLUMNS"] = "120"  # whatever the terminal: readline, which pytest imports, tells it to processes
 LONGEST_FIRST = (  # a worker has whole files, so that what they share is made once; long ones come first
+    "tests/test_slurm.py",
     "tests/test_cuts.py",
     "tests/test_resume.py",
     "tests/test_sweeps.py",

@@ -265,6 +265,126 @@ def test_predictions_that_do_not_depend_on_the_batch_are_not_told_of(cls, recwar
     assert not [warning for warning in recwarn if "other company" in str(warning.message)]
 
 
+# ---- networks and callbacks --------------------------------------------------------------------------------
+
+
+class OwnNetwork(nn.Module):
+    def __init__(self, input_shape, head) -> None:
+        super().__init__()
+        self.flatten, self.first = nn.Flatten(), nn.Linear(int(np.prod(input_shape)), 8)
+        self.last = nn.Linear(8, head.num_outputs)
+
+    def forward(self, x, task):
+        return self.last(self.first(self.flatten(x)).relu())
+
+
+class ReturnsFeaturesToo(OwnNetwork):
+    def forward(self, x, task):
+        return super().forward(x, task), self.first(self.flatten(x))
+
+
+class HasOwnOutputs(OwnNetwork):
+    def __init__(self, input_shape, head) -> None:
+        super().__init__(input_shape, head)
+        self.last = nn.Linear(8, 3)
+
+
+class KeepsActivations(OwnNetwork):
+    def __init__(self, input_shape, head) -> None:
+        super().__init__(input_shape, head)
+        self.seen: list = []
+
+    def forward(self, x, task):
+        self.seen.append(super().forward(x, task).detach())
+        return super().forward(x, task)
+
+
+class WorksInPlace(OwnNetwork):
+    def forward(self, x, task):
+        return super().forward(x.sub_(0.5), task)
+
+
+class LayerOfTheClass(OwnNetwork):
+    between = nn.Linear(8, 8)
+
+    def forward(self, x, task):
+        return self.last(self.between(self.first(self.flatten(x))).relu())
+
+
+class DrawsWeightsByNumpy(OwnNetwork):
+    def __init__(self, input_shape, head) -> None:
+        super().__init__(input_shape, head)
+        drawn = np.random.default_rng().standard_normal(self.first.weight.shape)
+        self.first.weight = nn.Parameter(torch.from_numpy(drawn).float())
+
+
+class Detaches(OwnNetwork):
+    def forward(self, x, task):
+        return super().forward(x, task).detach()
+
+
+class DrawsByNumpy(OwnNetwork):
+    def forward(self, x, task):
+        return super().forward(x, task) + float(np.random.randn())  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        (ReturnsFeaturesToo, r"this stream wants \(1, 10\): logits"),
+        (HasOwnOutputs, r"gives the shape \(1, 3\)"),
+        (KeepsActivations, r"keeps self\.network\.network\.seen\[1\]"),
+        (WorksInPlace, "was changed in place"),
+        (LayerOfTheClass, r"keeps self\.network\.network\.between\.weight.*where torch does not see it"),
+        (DrawsWeightsByNumpy, "begins with other weights each time"),
+        (Detaches, "would learn nothing"),
+        (DrawsByNumpy, r"global generator of numpy\.random"),
+    ],
+)
+def test_mistakes_in_a_network_are_told(network: type, told: str, tmp_path: Path) -> None:
+    cfg = configure(f"outputs={tmp_path}", *SMALL, "selection=none", "stream.tasks=2", "logger=none")
+    cfg.backbone = {"_target_": f"{__name__}.{network.__name__}"}
+    with pytest.raises(Refusal, match=told):
+        run_config(cfg)
+
+
+class Stops(StreamCallback):
+    def on_train_batch_end(self, trainer, *_):
+        trainer.should_stop = True
+
+
+class LowersRates(StreamCallback):
+    def on_train_batch_end(self, trainer, *_):
+        trainer.optimizers[0].param_groups[0]["lr"] = 0.0
+
+
+class Decays(StreamCallback):
+    def on_train_batch_end(self, trainer, learner, *_):
+        for c in learner.phase_run.candidates:
+            with torch.no_grad():
+                c.network.head.bias.mul_(0.9)
+
+
+class Resets(StreamCallback):
+    def on_task_end(self, learner, task):
+        nn.init.zeros_(learner.network.head.bias)
+
+
+@pytest.mark.parametrize("callback", [Stops, LowersRates, Decays, Resets])
+def test_a_callback_that_does_more_than_look_on_is_named(callback: type, tmp_path: Path) -> None:
+    target = f"trainer.callbacks=[{{_target_: {__name__}.{callback.__name__}}}]"
+    with pytest.raises(
+        Refusal, match=rf"{callback.__name__}\.on_\w+ changed weights, learning rates or where"
+    ):
+        run(tmp_path, target, "selection=none", "stream.tasks=1")
+
+
+@pytest.mark.parametrize("hook", ["on_validation_epoch_end", "on_test_end", "on_predict_start"])
+def test_hooks_of_lightning_that_no_callback_hears_are_refused(hook: str) -> None:
+    with pytest.raises(Refusal, match=rf"Mine\.{hook} would never run.* Use on_evaluated"):
+        type("Mine", (StreamCallback,), {hook: lambda self, *_: None})
+
+
 # ---- errors ------------------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ SMALL = (
 )  # fmt: skip
 SLOW = "trainer.callbacks=[{_target_: tests.test_slurm.Slow}]"  # ten mini-batches a task: ten seconds in all
 SLURM = ("hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=10")
+PATIENCE = 600  # seconds, on a machine that has much else to do
 ROOT = Path(__file__).parents[1]
 
 
@@ -68,7 +69,7 @@ def begin(slurm: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., subpr
     subprocess.run(["scancel", "--user=root"], env=slurm)
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     until = monotonic() + seconds
     while not (found := what()):
         assert monotonic() < until, "it never came"
@@ -116,13 +117,13 @@ def test_cancelled_preempted_and_left_alone(slurm: dict[str, str], begin, tmp_pa
     wait_for(lambda: squeue(slurm, "--format=%i") == [preempted])
     subprocess.run(["srun", "-p", "high", "-c", "2", "true"], env=slurm, check=True)
     assert squeue(slurm, f"--jobs={preempted}", "--Format=RestartCnt") == ["1"], "it is put back"
-    said = sweep.communicate(timeout=200)[1]
+    said = sweep.communicate(timeout=PATIENCE)[1]
     assert sweep.returncode == 2
     assert "1 of 2 jobs are done" in said
     assert "learner=finetune: It was killed" in said
     assert "sacct" not in said
     again = begin(*command)
-    said = again.communicate(timeout=200)[1]
+    said = again.communicate(timeout=PATIENCE)[1]
     assert again.returncode == 0, said
     assert matrices(tmp_path / "outputs") == alone(tmp_path / "alone", "finetune", "ewc")
 
@@ -134,7 +135,7 @@ def test_a_time_limit_shorter_than_the_run(slurm: dict[str, str], begin, tmp_pat
     longer = "stream.tasks=10"
     again = "hydra.launcher.max_num_timeout=10"
     sweep = begin("--multirun", *SMALL, longer, SLOW, *SLURM, *limits, again, "learner=finetune")
-    said = sweep.communicate(timeout=400)[1]
+    said = sweep.communicate(timeout=PATIENCE)[1]
     assert sweep.returncode == 0, said
     logs = [path.read_text() for path in tmp_path.glob("outputs/*/sweeps/*/.submitit/*/*_log.err")]
     assert any("this job is timed-out" in log for log in logs)
@@ -145,7 +146,7 @@ def test_ctrl_c_at_the_sweep_cancels_its_jobs(slurm: dict[str, str], begin, tmp_
     sweep = begin("--multirun", *SMALL, SLOW, *SLURM, "learner=finetune,ewc")
     runs = wait_for(lambda: len(found := training(tmp_path)) == 2 and found)
     sweep.send_signal(signal.SIGINT)
-    said = sweep.communicate(timeout=100)[1]
+    said = sweep.communicate(timeout=PATIENCE)[1]
     assert sweep.returncode == 130
     assert "0 of 2 jobs are done" in said
     assert "to go on: python -m cl_lightning --multirun" in said
@@ -154,12 +155,31 @@ def test_ctrl_c_at_the_sweep_cancels_its_jobs(slurm: dict[str, str], begin, tmp_
     assert states == {"interrupted"}, "they have saved what they had"
 
 
+@pytest.mark.parametrize("how", [(), ("--submit",)])
+def test_what_slurm_does_not_take_is_a_sentence(how: tuple[str, ...], begin) -> None:
+    sweep = begin("--multirun", *SMALL, *SLURM, "learner=finetune", "hydra.launcher.partition=nowhere", *how)
+    said = sweep.communicate(timeout=PATIENCE)[1]
+    assert sweep.returncode == 2
+    assert re.search("Slurm took no job: .*nvalid partition.*nowhere", said)
+    assert "hydra.launcher.partition, " in said
+
+
 def test_rounds_on_slurm_end_as_one_process(begin, tmp_path: Path) -> None:
     grid = ("+selection.grid.lr=[0.1,0.01,0.001]", "stream.tasks=1")
     cut = ("hydra/sweeper=cl_task_level", "trainer.candidates_at_once=2")
     sweep = begin(*SMALL, *grid, *cut, *SLURM, "learner=finetune")
-    said = sweep.communicate(timeout=200)[1]
+    said = sweep.communicate(timeout=PATIENCE)[1]
     assert sweep.returncode == 0, said
+    assert matrices(tmp_path / "outputs") == alone(tmp_path / "alone", "finetune", more=grid)
+
+
+def test_srun_starts_ranks_that_end_as_one_process(slurm: dict[str, str], tmp_path: Path) -> None:
+    grid = ("+selection.grid.lr=[0.1,0.01,0.001]", "stream.tasks=1")
+    own = (*SMALL, *grid, "learner=finetune", "progress=true", f"outputs={tmp_path / 'outputs'}")
+    command = ["srun", "-n2", sys.executable, "-m", "cl_lightning", *own, "trainer.accelerator=cpu"]
+    done = subprocess.run(command, env=slurm, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks sent" in done.stderr
     assert matrices(tmp_path / "outputs") == alone(tmp_path / "alone", "finetune", more=grid)
 
 
@@ -171,14 +191,14 @@ def test_the_documented_command_leaves_its_sweep_to_slurm(
     (submit,) = (line for line in page.splitlines() if re.match("python -m cl_lightning .*--submit", line))
     words = shlex.split(submit)[3:]
     left = begin(*words)
-    said = left.communicate(timeout=100)[1]
+    said = left.communicate(timeout=PATIENCE)[1]
     assert left.returncode == 0, said
     assert "2 of 2 jobs are with Slurm" in said
     status = begin("status", program=("-m", "cl_lightning.report"))
-    assert "with Slurm" in status.communicate(timeout=60)[0]
+    assert "with Slurm" in status.communicate(timeout=PATIENCE)[0]
     twice = begin(*words)
-    assert "still with Slurm" in twice.communicate(timeout=100)[1]
+    assert "still with Slurm" in twice.communicate(timeout=PATIENCE)[1]
     assert twice.returncode == 2
-    wait_for(lambda: not squeue(slurm, "--format=%i"), 200)
+    wait_for(lambda: not squeue(slurm, "--format=%i"))
     status = begin("status", program=("-m", "cl_lightning.report"))
-    assert "sweep done: 2 done" in status.communicate(timeout=60)[0]
+    assert "sweep done: 2 done" in status.communicate(timeout=PATIENCE)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,11 @@ class StreamCallback(pl.Callback):
         for name in vars(cls):
             if name.startswith("on_") and name not in known:
                 raise Refusal(f"{cls.__name__}.{name} would never run: it is no hook.{nearest(name, known)}")
+            if name.startswith(("on_validation_", "on_test_", "on_predict_", "on_sanity_check_")):
+                raise Refusal(
+                    f"{cls.__name__}.{name} would never run: Lightning's own validation and tests do not. "
+                    "Use on_evaluated or on_probe."
+                )
 
     def on_stream_start(self, name: str, tasks: int, learned: int) -> None:
         """Called before the first task of this start; ``learned`` tasks were learned in earlier ones."""
@@ -64,5 +70,26 @@ def guarded(callback: pl.Callback) -> pl.Callback:
 
 
 def call(callback: pl.Callback, name: str, hook: Any, *arguments: Any, **named: Any) -> Any:
+    before = what_is_not_its_own(arguments)
     with running(callback, name, arguments):
-        return hook(*arguments, **named)
+        value = hook(*arguments, **named)
+    if what_is_not_its_own(arguments) != before:
+        raise Refusal(
+            f"{type(callback).__name__}.{name} changed weights, learning rates or where training ends. "
+            "Callbacks look on.\nWrite to weights in hooks of a learner (after_step, on_task_end); rates "
+            "are in hparams or in trainer.schedule, and trainer.patience or max_steps end a phase."
+        )
+    return value
+
+
+def what_is_not_its_own(arguments: Sequence[Any]) -> list:
+    """What a callback is not to change of what it is handed: weights (their versions), rates, the end."""
+    found: list = []
+    for each in arguments:
+        if isinstance(each, pl.LightningModule):
+            in_training = getattr(getattr(each, "phase_run", None), "parameters", ())
+            found += [p._version for p in (*each.parameters(), *in_training)]  # private: counts writes
+        elif isinstance(each, pl.Trainer):
+            rates = [group["lr"] for optimizer in each.optimizers for group in optimizer.param_groups]
+            found += [each.should_stop, *rates]
+    return found

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.jobs import Job, ended_jobs
 from cl_lightning.cli.sentences import sentence
-from cl_lightning.cli.slurm import followed, leave, refuse_left
+from cl_lightning.cli.slurm import followed, leave, refusals, refuse_left
 from cl_lightning.cli.watching import watched
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import read_job, write_job
@@ -88,7 +88,8 @@ def submitted(launcher: Any, overrides: Sequence[Sequence[str]], first: int) -> 
 
     submitit.Job.results = noted
     try:
-        launcher.launch(overrides, initial_job_idx=first)
+        with refusals():
+            launcher.launch(overrides, initial_job_idx=first)
     finally:
         submitit.Job.results = results
     return ids
@@ -116,7 +117,7 @@ def submitted_jobs(launcher: Any) -> Iterator[None]:
 
     submitit.Job.results, submitit.Executor.map_array = returned, noted
     try:
-        with followed() if type(launcher).__name__ == "SlurmLauncher" else nullcontext():
+        with refusals(), followed() if type(launcher).__name__ == "SlurmLauncher" else nullcontext():
             yield
     except (KeyboardInterrupt, SystemExit):
         for job in jobs:

@@ -28,6 +28,20 @@ def states() -> dict[str, str]:
     return dict(line.strip().split("|") for line in said.splitlines())
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What ``sbatch`` says against jobs, as a sentence."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "FailedJobError":  # submitit's
+            raise
+        raise Refusal(
+            f"Slurm took no job: {' '.join(str(error).split())}\n"
+            "hydra.launcher.partition, hydra.launcher.account and others tell it more: --cfg hydra has all."
+        ) from error
+
+
 def has_accounting() -> bool:
     """Whether ``sacct`` answers. Where there is no Slurm at all, submitit says so."""
     try:

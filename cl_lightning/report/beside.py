@@ -19,7 +19,7 @@ HARMLESS = (  # settings that do not change what a number means
     "learner.name", "stream.name", "reference", "trainer.eval_batch_size", "trainer.block",
     "trainer.stack",
     "trainer.probe_every", "trainer.probe_at", "trainer.probe_examples", "trainer.evaluate",
-    "trainer.measures", "trainer.keep_predictions",
+    "trainer.measures", "trainer.keep_predictions", "learner.draws",
 )  # fmt: skip
 SPEED = {"trainer.accelerator", "trainer.threads"}  # settings that change seconds, and no other number
 KIND = "stream.kind"  # the key of which a cell may name several values: it is the least over these
@@ -194,6 +194,9 @@ def is_of(group: Group, cell: Cell) -> bool:
     if group.departs is not None and cell.overrides.get("dnn", dnn_of(group)) != dnn_of(group):
         return False
     own = {key: value for key, value in cell.overrides.items() if "." in key}
+    if group.departs is not None and "stream" in cell.overrides:  # of an extract: it has no more
+        named = tuple(f"{key}={value}" for key, value in cell.overrides.items())
+        own["stream.name"] = as_published(cell.experiments[0], named)["stream.name"]
     if "backbone" in cell.overrides:
         own["backbone._target_"] = class_of("backbone", str(cell.overrides["backbone"]))
     if any(group.settings.get(key, value) != value for key, value in own.items()):

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from cl_lightning.config.build import named_callbacks
 from cl_lightning.config.settings import Training
 from cl_lightning.data.streams.stream import Stream
+from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.restartable import give_back
 from cl_lightning.errors import Diverged, Refusal
 from cl_lightning.learners.base import Learner
@@ -74,6 +75,8 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
     if sweeper_that_chooses() and not any(len(stream.recipe(index).val) for index in range(len(stream))):
         refuse_to_choose(NO_VALIDATION)
     grants.check(learner)
+    if not str(cfg.backbone._target_).startswith("cl_lightning."):
+        refuse_unseeded(learner)
     if not grants.boundaries:
         check_hidden(stream, settings, learner)
     if cfg.reference == "joint" and len(stream) != 2:
@@ -96,6 +99,17 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
         print(
             "trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.",
             file=sys.stderr,
+        )
+
+
+def refuse_unseeded(learner: Learner) -> None:
+    """Refuse a network of one's own whose first weights are others each time."""
+    one, other = (weights_key(learner.fresh("look").parameters()) for _ in range(2))
+    if one != other:
+        raise Refusal(
+            "The network that backbone._target_ makes begins with other weights each time: the same command "
+            "would give other results. Draw them with torch, which is seeded where a network is made, and "
+            "not with numpy or random."
         )
 
 

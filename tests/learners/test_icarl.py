@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cl_lightning.data.task import Batch
-from cl_lightning.learners import Finetune, ICaRL, ICaRLOfGEM
+from cl_lightning.learners import Candidate, Finetune, ICaRL, ICaRLOfGEM
 from cl_lightning.learners.icarl import herding, one_of_each
 from cl_lightning.randomness import rng
 from tests import toys
@@ -153,6 +153,11 @@ def test_validation_chooses_by_the_means_that_it_would_predict_with() -> None:
     assert min(Noting.scores) > 0.5
 
 
+def test_means_have_length_one() -> None:
+    means = learn(made(total=20), PAIRS, by_hand.SETTINGS).learner.memory["means"]
+    assert [mean.norm().item() for mean in means.values()] == pytest.approx([1.0] * len(means))
+
+
 # ---- for a single pass -------------------------------------------------------------------------------------
 
 
@@ -192,6 +197,25 @@ def test_the_single_pass_form_learns_two_tasks_as_by_hand() -> None:
     x = MASKED.test(0).x
     away = (by_hand.logits(net, x)[:, None] - means).norm(dim=2)[:, :2]
     assert learner(x, None)[:, :2].argmax(1).equal(away.argmin(1)), "among the task's own classes"
+
+
+def test_far_from_what_was_said_the_divergence_is_that_of_now_from_then() -> None:
+    """Near to it, as a few steps lead, it is the same either way."""
+    learner = learn(
+        made(MASKED, ICaRLOfGEM, total=20, strength=3.0), MASKED, by_hand.SETTINGS, tasks=1
+    ).learner
+    task, key = MASKED.task(1), (3, 1, 0, 0)
+    c = Candidate(learner.fresh("far away"))
+    with torch.no_grad():
+        for p in c.parameters:
+            p.mul_(5)
+    batch = Batch(*task.train.gather(torch.arange(5)), key=key, learning=1)
+    rows = one_of_each(learner.memory["counts"], rng(*key, "exemplars"))
+    old = learner.memory["said"][rows][:, [0, 1]].softmax(1)
+    now = c.network(learner.memory["x"][rows], learner.memory["task"][rows])[:, [0, 1]].softmax(1)
+    expected = Finetune.loss(learner, c, batch) + 3.0 * (old * (old / now).log()).sum(1).mean()
+    assert learner.loss(c, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert abs((now * (now / old).log()).sum() - (old * (old / now).log()).sum()) > 1e-4
 
 
 def test_one_exemplar_of_each_class_is_drawn_and_each_comes_in_its_turn() -> None:

@@ -57,10 +57,14 @@ def test_the_score_by_hand_is_that_of_kept_images_and_validation_data_weighed_by
 
         def adopt(self, c, task):
             super().adopt(c, task)
-            n = [60] * (task.index + 1)
+            n = [*[600] * task.index, 60]
             known = [share(self, x[:IMAGES], y[:IMAGES]) for x, y in TRAINED[: task.index]]
             known.append(share(self, task.val.x, task.val.y))
             self.by_hand.append(sum(a * b for a, b in zip(n, known)) / sum(n))
+
+        def on_task_end(self, task):
+            super().on_task_end(task)
+            self.memory["sizes"][-1] *= 10  # as if a past task had had more examples than the open one
 
     learned = learn(made(Scored), S, STOPPING)
     assert learned.learner.notes["scores"] == pytest.approx(Scored.by_hand)
