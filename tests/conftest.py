@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from copy import deepcopy
@@ -22,6 +24,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_SILENT"] = "true"
 os.environ["COLUMNS"] = "120"  # whatever the terminal: readline, which pytest imports, tells it to processes
 LONGEST_FIRST = (  # a worker has whole files, so that what they share is made once; long ones come first
+    "tests/test_slurm.py",
     "tests/test_cuts.py",
     "tests/test_resume.py",
     "tests/test_sweeps.py",
@@ -52,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
 
 
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def threads_at_first() -> None:
     """Also for fixtures that tests share."""
@@ -62,6 +71,16 @@ def threads_at_first() -> None:
 def threads() -> None:
     """A run that a test made before may have set its own number."""
     torch.set_num_threads(THREADS)
+
+
+@pytest.fixture(autouse=True)
+def modules_of_the_test_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A module that a test wrote and imported is gone after it: another test may write one of that name."""
+    before, folder = set(sys.modules), str(tmp_path_factory.getbasetemp())
+    yield
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+            del sys.modules[name]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,5 +1,5 @@
-"""The tables of choices in docs/, made from the configuration files and the classes; and the pages of
-results, made from their extracts.
+"""The tables of choices in docs/, made from the configuration files and the classes; the pages of results,
+made from their extracts; and the schemas of configuration files, for editors.
 
 ``python -m tests.tables`` writes them; with ``--check`` it ends with 1 where a page says otherwise.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.pages import page_of
 from tests.commands import composed
 from tests.docs import ROOT
+from tests.experiment_times import KEPT
+from tests.schemas import renew
 
 PACKAGE = ROOT / "cl_lightning"
 Row = tuple[str, ...]
@@ -57,9 +60,16 @@ def streams() -> Iterator[Row]:
 
 
 def experiments() -> Iterator[Row]:
-    yield "`+experiment`", "what it runs"
+    yield "`+experiment`", "what it runs", "a run takes"
+    taken = json.loads(KEPT.read_text())
     for name, file in choices("experiment").items():
-        yield f"`{name}`", first_comment(file)
+        yield f"`{name}`", first_comment(file), duration(taken[name]) if name in taken else ""
+
+
+def duration(taken: dict) -> str:
+    """The learner, and minutes of the processor: one number where the run came to its end."""
+    ends = dict.fromkeys(f"{seconds / 60:.{int(seconds < 600)}f}" for seconds in taken["seconds"])
+    return f"{taken['learner']}: {' to '.join(ends)} min"
 
 
 def networks() -> Iterator[Row]:
@@ -160,6 +170,7 @@ def main() -> int:
             other.append(f"docs/results/{page.name}")
             if not check:
                 page.write_text(text)
+    other += renew(check)
     if check and other:
         print(f"These are not what the program says: {', '.join(other)}. Run python -m tests.tables.")
     return int(check and bool(other))

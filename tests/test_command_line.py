@@ -265,6 +265,23 @@ def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(
 
 
 @pytest.mark.usefixtures("choosing")
+def test_a_sweep_of_another_sweeper_ends_as_ours_do(tmp_path: Path) -> None:
+    """In a table of its runs, and in lines that say how far it came and what shows it."""
+    study = (*CHOOSES, *SMALL, f"outputs={tmp_path}")
+    for _ in range(2):  # what jobs said in an earlier start is forgotten
+        done = command(*study)
+        results = json.loads(next(tmp_path.glob("*/*/*/results.json")).read_text())
+        row = next(line.split() for line in done.stdout.splitlines() if line.startswith("│"))
+        assert row[3] == f"{results['validation_at_end']['mean']:.3f}"
+        (folder,) = tmp_path.glob("*/sweeps/*")
+        assert f"1 of 1 jobs are done. The sweep lies in {folder}" in done.stderr
+        assert f"to see it: python -m cl_lightning.report {folder.parent.parent} --validation" in done.stderr
+        assert "to go on" not in done.stderr
+    (folder / "jobs" / "7.json").write_text("{}")
+    assert "1 of 1 jobs are done" in command(*study).stderr
+
+
+@pytest.mark.usefixtures("choosing")
 def test_optuna_is_refused_where_it_would_look_for_the_lowest_accuracy(tmp_path: Path) -> None:
     options = ("--multirun", "hydra.sweeper._target_=hydra_plugins.optuna_stub.Choosing", *SMALL)
     refused = command(*options, f"outputs={tmp_path / 'out'}", check=False)

@@ -126,8 +126,10 @@ def smaller(name: str) -> list[str]:
         return [*few, "tuned.topologies=[[8],[6]]"]
     if name in OF_CIFAR:
         return [*SMALLER, "backbone.width=4"]
-    if not name.startswith("ctrl") or name == "ctrl_permuted":
+    if not name.startswith("ctrl"):
         return SMALLER
+    if name == "ctrl_permuted":
+        return [*SMALLER, *SHORT[1:3]]
     if name == "ctrl_split_cifar100":
         return [*SMALLER, "stream.n_val=20", *SHORT[:3]]
     few = (
@@ -140,12 +142,13 @@ def smaller(name: str) -> list[str]:
 
 OF_ROWS = ("ctrl_ablation_k", "ctrl_ablations", "ctrl_table1")
 PAIRS = [
-    *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=4),
+    *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=8),
     *thinned(
         (name for name in EXPERIMENTS if name.startswith("ctrl") and name not in OF_ROWS),
         ["mntdp_d", "independent"],
+        each=4,
     ),
-    *((name, "mntdp_d") for name in OF_ROWS),
+    *(pytest.param(name, "mntdp_d", marks=pytest.mark.all) for name in OF_ROWS),
 ]  # CTrL's experiments have slow networks: its own learners stand for all; its studies differ in nothing that
 # learners see
 

@@ -3,6 +3,7 @@ others in ``conf/learner`` is held to it without further ado.
 
 A learner with its default settings is held to all of them, a variant of it to two: the same bits whatever the
 test data, a fresh learner for every task. That kills change nothing is also seen in ``test_cuts.py``.
+``pytest`` tries each learner with several of them and each with many learners, ``pytest -m all`` every pair.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cl_lightning.learners import Finetune, Learner
 from cl_lightning.learners.parts.class_rules import FINAL
 from cl_lightning.metrics.costs import held_bytes
 from tests import toys
-from tests.commands import configure
+from tests.commands import configure, thinned
 from tests.toys import learn, training
 
 LEARNERS = Path(conf_dir()) / "learner"
@@ -88,8 +89,11 @@ def name_of(overrides: tuple[str, ...]) -> str:
     return ",".join(overrides).replace("learner=", "").replace("learner.", "")
 
 
-def cases(*of_defaults: list[tuple[str, ...]]) -> list[Any]:
-    return [pytest.param(case, id=name_of(case)) for some in of_defaults for case in some]
+def cases(of_defaults: list[tuple[str, ...]], variants: list[tuple[str, ...]] = []) -> list[Any]:  # noqa: B006
+    return [
+        pytest.param(case, id=name_of(case), marks=pytest.mark.all if case in variants else [])
+        for case in [*of_defaults, *variants]
+    ]
 
 
 every_learner = pytest.mark.parametrize("overrides", cases(DEFAULTS))
@@ -119,9 +123,13 @@ SOME = [(f"learner={name}",) for name in ("finetune", "er", "ewc", "hat", "mntdp
 def of_defaults() -> list[Any]:
     return [
         pytest.param(each, check, id=f"{check.__name__}-{name_of(each)}",
-                     marks=pytest.mark.all if check in SLOW and each not in SOME else [])
-        for check in OF_DEFAULTS for each in DEFAULTS
+                     marks=[] if tried(check, i + j, each) else pytest.mark.all)
+        for j, check in enumerate(OF_DEFAULTS) for i, each in enumerate(DEFAULTS)
     ]  # fmt: skip
+
+
+def tried(check: Callable, place: int, each: tuple[str, ...]) -> bool:
+    return each in SOME if check in SLOW else place % 2 == 0
 
 
 @pytest.mark.parametrize(("overrides", "check"), of_defaults())
@@ -171,8 +179,7 @@ KEPT_IN_PART = ("learner=mntdp_s",)  # of what was trained: moments of the whole
 OPTIMIZERS = {"adam": {"optimizer": "adam"}, "momentum": {"optimizer": "sgd", "momentum": 0.9}}
 
 
-@every_learner
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("overrides", "optimizer"), thinned(DEFAULTS, [*OPTIMIZERS], each=4))
 def test_the_optimizers_state_is_reset_at_a_switch_unless_it_is_to_be_carried(
     overrides: tuple, optimizer: str
 ) -> None:

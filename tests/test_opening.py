@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cl_lightning.runs.announce import tell_shown, tell_start
+from cl_lightning.runs.announce import tell_learned, tell_shown, tell_start
 from tests.commands import configure
 
 WANDB = {"_target_": "cl_lightning.loggers.open_wandb", "project": "cl_lightning"}
@@ -28,7 +28,9 @@ def started(
 ) -> list[str]:
     learner: Any = SimpleNamespace(needs=SimpleNamespace(task_id_at_test=told))
     stream: Any = FiveTasks()
-    tell_start(configure("stream=split", *overrides), stream, learner, learned)
+    cfg = configure("stream=split", *overrides)
+    tell_start(cfg, stream, learner)
+    tell_learned(cfg, len(stream), learned)
     return capsys.readouterr().err.splitlines()
 
 
@@ -82,3 +84,9 @@ def test_a_run_that_is_only_shown_says_so_and_how_wandb_gets_it(
     ]
     assert shown(capsys, folder, WANDB) == send
     assert shown(capsys, folder, {"csv": CSV, "wandb": WANDB}) == send
+    assert shown(
+        capsys, folder, {"csv": CSV, "tensorboard": {"_target_": "cl_lightning.loggers.TensorBoard"}}
+    ) == [
+        "Nothing is logged to TensorBoard now. This writes the run there:",
+        f"  python -m cl_lightning.report tensorboard '{folder}'",
+    ]

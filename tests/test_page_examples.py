@@ -1,16 +1,20 @@
-"""The files in docs/examples run in a minute each, from any folder, and come to what they say."""
+"""The files in docs/examples run in a minute or two each, from any folder, and come to what they say."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.commands import command
+from tests.commands import command, results_in
 from tests.docs import ROOT, page
 
 EXAMPLES = ROOT / "docs" / "examples"
@@ -31,9 +35,10 @@ def said_by(
     return said
 
 
-def test_there_are_five() -> None:
+def test_these_are_all() -> None:
     names = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
     assert names - {"index.md"} == {
+        "first_day.sh",
         "own_learner.py",
         "own_network.py",
         "own_stream.py",
@@ -59,6 +64,36 @@ def test_a_stream_comes_from_a_folder(said_by) -> None:
 def test_a_number_of_ones_own_is_there_for_each_task(said_by) -> None:
     rows = re.findall(r"worst +learned +([0-9.]+) +([0-9.]+)", said_by("own_metric.py"))
     assert [float(at) for at, _ in rows] == [1, 2, 3]
+
+
+@pytest.mark.all
+@pytest.mark.slow
+def test_a_newcomers_five_tasks_run_from_any_folder_and_come_to_what_they_say(tmp_path: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash")
+    without_data = {key: value for key, value in os.environ.items() if key != "CL_LIGHTNING_DATA"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**without_data, "PATH": path, "PYTHONPATH": str(ROOT)}
+    script = ["bash", str(EXAMPLES / "first_day.sh")]
+    ended = subprocess.run(script, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    table = (tmp_path / "compared.tex").read_text()
+    means = dict(re.findall(r"^(er|finetune) & \$[0-9.]+ .*?\$ & \$([0-9.]+)", table, re.MULTILINE))
+    assert float(means["er"]) > float(means["finetune"]), "replay forgets less"
+    own_data, own_network, own_metric = (
+        results_in(tmp_path / "outputs" / name) for name in ("own_data", "own_network", "own_metric")
+    )
+    assert own_data["metrics"]["average_accuracy"] > 0.9
+    assert [task["source"] for task in own_data["stream"]["tasks"]] == ["own", "own"]
+    assert own_network["config"]["backbone"]["_target_"] == "first_network.Small"
+    weights = 4 * (784 * 16 + 16 + 16 * 10 + 10)
+    assert own_network["costs"][0]["held"]["parameters"] == weights
+    rows = own_metric["accuracy_matrix"]
+    worst = [[learned, pytest.approx(min(rows[learned][:learned]))] for learned in (1, 2, 3)]
+    assert own_metric["own"]["learned"]["worst"] == worst
+    assert list(tmp_path.glob("outputs/own_metric/*/*/wandb/offline-run-*/run-*.wandb"))
+    assert "| single | 0.53 → 0.528" in (tmp_path / "published.md").read_text()
 
 
 def test_the_notebooks_cells_run_in_their_order(

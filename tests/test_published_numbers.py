@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 import pytest
 
 from cl_lightning.config.build import build_sources
-from cl_lightning.report.compare import COLUMNS, papers
+from cl_lightning.report.beside import beside_runs
 from tests.commands import configure, run
 
 
@@ -119,35 +120,38 @@ PRINTED = {
 }  # fmt: skip
 
 
-def key_of(row: dict) -> str:
-    """How the tables above call a row: what it has besides numbers.
+Row = tuple[tuple[str, Any], ...]  # what its command has besides that of its table
+OF_TABLES = ("data", "trainer", "selection", "stream")  # what all rows of a table have
+ROWS: dict[tuple[str, tuple[str, ...], Row], dict[str, Any]] = {}  # numbers by experiment, command and row
+for _, cell in beside_runs():
+    command = tuple(f"{key}={value}" for key, value in cell.overrides.items() if key in OF_TABLES)
+    own = {key: value for key, value in cell.overrides.items() if key not in OF_TABLES}
+    own = dict(sorted(own.items(), key=lambda pair: pair[0] != "learner"))
+    ROWS.setdefault((cell.experiments[0], command, tuple(own.items())), {})[str(cell.result)] = cell.value
 
-    >>> key_of({"learner": "mntdp_d", "backbone": "alexnet", "memory": 1.0})
+
+def key_of(row: Row) -> str:
+    """How the tables above call a row.
+
+    >>> key_of((("learner", "mntdp_d"), ("backbone", "alexnet")))
     'mntdp_d alexnet'
     """
-    return " ".join(str(value) for key, value in row.items() if key not in COLUMNS)
+    return " ".join(str(value) for key, value in row if value != "resnet")
 
 
 def test_the_published_numbers_are_those_of_the_papers_tables_and_no_row_is_missing() -> None:
-    found: dict[str, dict[tuple, dict]] = {}
-    for paper in papers():
-        for row in paper["rows"]:
-            of_row = found.setdefault(paper["experiment"], {}).setdefault(
-                (key_of(row), tuple(paper["command"])[:5]), {}
-            )
-            of_row |= {key: value for key, value in row.items() if key in COLUMNS}
-    for experiment, rows in found.items():
-        assert {key for key, _ in rows} == set(PRINTED[experiment])
-        for (key, _), of_row in rows.items():
-            assert of_row == PRINTED[experiment][key], (experiment, key)
-    assert set(found) == set(PRINTED)
+    for (experiment, command, row), found in ROWS.items():
+        assert found == PRINTED[experiment][key_of(row)], (experiment, command, row)
+    assert {(experiment, key_of(row)) for experiment, _, row in ROWS} == {
+        (experiment, key) for experiment, rows in PRINTED.items() for key in rows
+    }
 
 
 @pytest.mark.all
 def test_the_original_images_have_the_digests_that_are_known(real_data: str) -> None:
     sources = build_sources(configure("data=real", f"data.root={real_data}"))
     for name in ("mnist", "fashion_mnist"):
-        assert {paper["images"][name] for paper in papers()} == {sources[name].digest}
+        assert {table.images[name] for table, _ in beside_runs()} == {sources[name].digest}
 
 
 @pytest.mark.all

@@ -12,11 +12,12 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.config.resolvers import conf_dir
-from cl_lightning.report.compare import COLUMNS, Group, as_published, papers, published, settings_of
-from cl_lightning.report.printed import content
+from cl_lightning.report.beside import as_published, learner_called, published
+from cl_lightning.report.groups import Group, settings_of
+from cl_lightning.report.printed import content, tables
 from cl_lightning.runs.identity import relevant
 from tests.commands import configure
-from tests.test_published_numbers import PRINTED, key_of
+from tests.test_published_numbers import PRINTED, ROWS, key_of
 
 Settings = dict[str, Any]
 
@@ -509,9 +510,6 @@ def test_every_experiment_composes_what_is_written_here_with_every_learner(exper
         assert different(settings_of(relevant(cfg)), written(experiment, learner)) == {}, learner
 
 
-ROWS = [(paper["experiment"], tuple(paper["command"]), row) for paper in papers() for row in paper["rows"]]
-
-
 @pytest.mark.parametrize("experiment", sorted({experiment for experiment, *_ in ROWS}))
 def test_a_published_row_stands_beside_the_settings_of_its_paper(
     experiment: str, monkeypatch: pytest.MonkeyPatch
@@ -519,10 +517,11 @@ def test_a_published_row_stands_beside_the_settings_of_its_paper(
     """What a report composes for a row is what is written here; a run with these settings gets its
     numbers."""
     monkeypatch.setattr("cl_lightning.config.compose.compose_config", quickly)
-    for _, command, row in (each for each in ROWS if each[0] == experiment):
-        own = {key: value for key, value in row.items() if key not in COLUMNS}
-        name, composed = as_published(experiment, (*command, *(f"{k}={v}" for k, v in own.items())))
-        learner = own.pop("learner")
+    for of, command, row in ROWS:
+        if of != experiment:
+            continue
+        own, words = dict(row), (*command, *(f"{k}={v}" for k, v in row))
+        composed, learner = as_published(experiment, words), own.pop("learner")
         if experiment.startswith("gem_"):
             assert command == ("data=real",)
             written = of_gem(experiment, learner)
@@ -536,7 +535,8 @@ def test_a_published_row_stands_beside_the_settings_of_its_paper(
         written |= own
         assert different(composed, written) == {}, row
         with_names = {**composed, **shown(written)}
-        assert published(Group(experiment, name, with_names, (0,), {})) == PRINTED[experiment][key_of(row)]
+        group = Group(experiment, learner_called(row), with_names, (0,), {})
+        assert published(group) == PRINTED[experiment][key_of(row)]
 
 
 # Of the 100 tasks of tables 5 and 6: source, classes, training and validation examples.
@@ -551,6 +551,26 @@ def digest(tasks: list[Settings]) -> str:
 def test_strengths_of_ewc_are_chosen_by_whole_streams_among_the_papers_nine() -> None:
     for experiment in CTRL_TASKS | {"ctrl_long": []}:
         assert configure(f"+experiment={experiment}").tuned.ewc.stream == STRENGTHS
+
+
+OF_HAT = {"trainer.lr": [0.05, 0.01, 0.005, 0.001], "trainer.weight_decay": [0.0, 1e-5, 1e-4]}
+
+
+@pytest.mark.parametrize("table", [each["name"] for each in content("mntdp")["tables"]])
+def test_every_row_that_whole_streams_chose_has_its_outer_grid_in_the_experiment(table: str) -> None:
+    """So that the command that stands in its place runs: EWC's nine strengths, HAT's twelve points."""
+    rows = next(each for each in tables("mntdp") if each.name == table).rows
+    cells = [cell for row in rows.values() for cell in row.values()]
+    searched = {
+        (name, str(cell.overrides["learner"]))
+        for cell in cells
+        for name in cell.experiments
+        if cell.overrides.get("selection") == "stream_level"
+    }
+    for name, learner in searched:
+        grid = configure(f"+experiment={name}").tuned[learner].stream
+        assert grid == (OF_HAT if learner == "hat" else STRENGTHS), (name, learner)
+    assert searched, "each table has such rows"
 
 
 def test_grids_of_gems_methods_are_their_outer_grids() -> None:

@@ -27,7 +27,7 @@ from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.launching import WatchedLauncher
 from cl_lightning.cli.report import main as report
 from cl_lightning.cli.rounds import InRounds
-from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.resolvers import RULES, conf_dir
 from cl_lightning.engine.phases import Phases
 from cl_lightning.errors import InUse, Refusal
 from cl_lightning.learners.mntdp import MNTDP
@@ -158,7 +158,8 @@ def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(t
 
 
 def test_a_share_that_no_sweep_asked_for_is_refused(tmp_path: Path, capsys) -> None:
-    assert main([ROUNDS, *TWO_TASKS, "hydra.sweeper.share=work/task0-0/0", f"outputs={tmp_path}"]) == 2
+    share = "hydra.callbacks.sweep.share=work/task0-0/0"
+    assert main([ROUNDS, *TWO_TASKS, share, f"outputs={tmp_path}"]) == 2
     assert "is what the sweep tells its jobs" in capsys.readouterr().err
     assert not list(tmp_path.rglob("run.json"))
 
@@ -265,7 +266,7 @@ def test_only_jobs_that_may_be_on_other_machines_are_waited_for() -> None:
     GlobalHydra.instance().clear()
     local = [f"hydra/launcher={name}" for name in ("basic", "joblib", "devices", "submitit_local")]
     for launcher in (*local, "hydra/launcher=submitit_slurm"):
-        with suppress(MissingConfigException), initialize_config_dir(conf_dir(), version_base="1.3"):
+        with suppress(MissingConfigException), initialize_config_dir(conf_dir(), **RULES):
             target = compose("config", [launcher], return_hydra_config=True).hydra.launcher._target_
             assert sweep.lateness(target) == (0 if launcher in local else sweep.LATE)
 

@@ -15,9 +15,10 @@ from cl_lightning.callbacks.progress import ProgressDisplay
 from cl_lightning.cli import help as help_page
 from cl_lightning.cli.choice import show_choices
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.report import print_groups, print_status
+from cl_lightning.cli.report import print_groups
+from cl_lightning.cli.status import print_status
 from cl_lightning.metrics.table import metrics_of
-from cl_lightning.report.compare import Code, Group
+from cl_lightning.report.groups import Code, Group
 from cl_lightning.report.tables import parts_of, show, show_end
 from cl_lightning.selection.stream_level import Choice, Scored
 from cl_lightning.store.status import Status, write_status
@@ -285,39 +286,46 @@ def test_the_status_of_runs(width: int, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @at_both_widths
-def test_the_live_line(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_bars(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("cl_lightning.callbacks.progress.monotonic", lambda: now[0])
     console, lines = new_console(width, terminal=True), new_console(width)
     display = ProgressDisplay(console)
 
-    def look() -> None:
-        assert display.line is not None
-        lines.print(display.line)
+    def trained(task: int, name: str, best: float | None, step: int, seconds: float) -> None:
+        run = phase_run(task=task, name=name, best=best, step=step)
+        display.on_train_start(None, SimpleNamespace(phase_run=run))  # type: ignore[arg-type]
+        run.step, now[0] = step, now[0] + seconds
+        lines.print(display)
 
-    def trained(task: int, name: str, best: float | None, step: int) -> None:
-        run = SimpleNamespace(
-            task=SimpleNamespace(index=task), step=step, blocks=SimpleNamespace(steps=100),
+    def phase_run(task: int, name: str, best: float | None, step: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            task=SimpleNamespace(index=task), step=0, blocks=SimpleNamespace(steps=1000), patience=200,
             best_accuracy=best, phase=SimpleNamespace(name=name, score=None), active=[1, 4],
-            candidates=range(19),
+            candidates=range(19), is_scored=True, standings=[SimpleNamespace(step=step - 50)] * 19,
         )  # fmt: skip
-        display.on_train_batch_end(None, SimpleNamespace(phase_run=run))  # type: ignore[arg-type]
-        look()
 
     display.on_stream_start("ctrl_long", 20, 10)
-    look()
+    lines.print(display)
     display.on_task_start(None, SimpleNamespace(index=10))  # type: ignore[arg-type]
-    look()
-    now[0] += 1800
-    trained(10, "train", None, 1)
-    trained(10, "train", 0.8125, 50)
-    trained(10, "a_phase_of_a_rather_long_name_in_a_users_learner", 0.8125, 100)
+    now[0] += 7
+    lines.print(display)
+    trained(10, "train", None, 1, 0.5)
+    trained(10, "train", 0.8125, 500, 1800)
+    trained(10, "a_phase_of_a_rather_long_name_in_a_users_learner", 0.8125, 1000, 1800)
+    display.on_train_end(None, SimpleNamespace())  # type: ignore[arg-type]
+    now[0] += 60
+    lines.print(display)
+    display.on_task_end(None, SimpleNamespace(index=10))  # type: ignore[arg-type]
+    lines.print(display)
     display.on_evaluated(None, 11, [0.5] * 11)
-    look()
+    lines.print(display)
     display.on_evaluated(None, 20, [0.5] * 20)
-    trained(19, "train", 0.25, 50)
+    now[0] += 3
+    lines.print(display)
+    trained(19, "train", 0.25, 500, 300)
     display.on_stream_end()
-    assert_golden(printed(lines), "live_line", width)
+    assert_golden(printed(lines), "live_bars", width)
 
 
 # ---- what there is -----------------------------------------------------------------------------------------

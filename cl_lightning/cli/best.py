@@ -15,16 +15,14 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from cl_lightning.cli.choice import folder_of
-from cl_lightning.cli.jobs import Job, config_dirs, without_sweeps
+from cl_lightning.cli.choice import start_of
+from cl_lightning.cli.jobs import Job, config_dirs, from_here, without_sweeps
 from cl_lightning.config.resolvers import WITHOUT_RESULT
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.runs.identity import learner_name
 from cl_lightning.selection.stream_level import Chosen
 from cl_lightning.selection.sweep import as_override
 from cl_lightning.store.atomic import write_whole
-from cl_lightning.store.folder import open_store
-from cl_lightning.store.records import StartRecord
 
 
 def write_best(sweeper: Any, job: Job, chosen: Chosen, over_seeds: bool, also: Sequence[str]) -> Path:
@@ -81,12 +79,6 @@ def is_a_sweep(sweeper: Any, overrides: Sequence[Override]) -> bool:
     return bool(loader.load_configuration(name, [*kept, *own], RunMode.RUN).hydra.mode == RunMode.MULTIRUN)
 
 
-def start_of(job: Job) -> StartRecord:
-    found = open_store(folder_of(job))
-    assert found is not None, "it has a score"
-    return found[1]
-
-
 def head_of(job: Job, chosen: Chosen) -> list[str]:
     """What chose the winner, among what, under which rules and by which program."""
     start = start_of(job)
@@ -115,9 +107,3 @@ def command_of(sweeper: Any, name: str, job: Job) -> list[str]:
         f"+best={name}",
         *(override for override in job.overrides if override.startswith("outputs=")),
     ]
-
-
-def from_here(folder: str | Path) -> str:
-    """A folder as one would type it: without the path to where the command was given."""
-    folder = Path(folder)
-    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)

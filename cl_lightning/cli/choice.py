@@ -11,13 +11,14 @@ from typing import Any
 from rich.console import Console
 
 from cl_lightning.cli.jobs import Job
-from cl_lightning.report.layout import Column, new_console, tables, titled
+from cl_lightning.report.layout import Column, new_console, say, tables, titled
 from cl_lightning.report.parts.metrics import metric_table
-from cl_lightning.report.results import results_of
+from cl_lightning.report.results import recorded
 from cl_lightning.report.schema import TaskCosts
 from cl_lightning.selection.job_names import different, name_of
 from cl_lightning.selection.stream_level import Choice, Chosen, Scored, is_for, winning
 from cl_lightning.store.folder import open_store
+from cl_lightning.store.records import StartRecord
 
 
 def chosen_of(
@@ -27,10 +28,8 @@ def chosen_of(
     own = [(job, each) for job, each in zip(jobs, scored) if is_for(choice, each)]
     points = {each.number for _, each in own}
     costs = [cost for job, _ in own if job.folder for cost in costs_in(Path(job.folder))]
-    found = open_store(folder_of(winner))
-    assert found is not None, "it has a score"
     return Chosen(
-        fingerprint=found[1].fingerprint,
+        fingerprint=start_of(winner).fingerprint,
         seeds=list(choice.seeds),
         points=len(points),
         scored=len(points - {each.number for _, each in own if each.score is None}),
@@ -43,15 +42,20 @@ def chosen_of(
 
 def costs_in(folder: Path) -> Sequence[TaskCosts]:
     """What the tasks of a run cost; of one that came to no end, those that it learned."""
-    found = open_store(folder)
-    return [] if found is None else results_of(*found)["costs"]
+    found = recorded(folder)
+    return found["costs"] if found else []
 
 
 def test_accuracy(job: Job) -> float | None:
     """The mean accuracy over all tasks at the end; None where the job came to none."""
-    found = open_store(Path(job.folder)) if job.folder else None
-    results = None if found is None else results_of(*found)
+    results = recorded(Path(job.folder)) if job.folder else None
     return results["metrics"]["average_accuracy"] if results and results["finished"] else None
+
+
+def start_of(job: Job) -> StartRecord:
+    found = open_store(folder_of(job))
+    assert found is not None, "it has a score"
+    return found[1]
 
 
 def folder_of(job: Job) -> Path:
@@ -83,16 +87,16 @@ def show_choices(
             results = json.loads((folder_of(job) / "results.json").read_text())
             found.setdefault(choice.others, []).append(results)
             name = name_of(job.overrides, names)
-            console.print(f"Chosen: {name}", highlight=False, markup=False, soft_wrap=True)
+            say(console, f"Chosen: {name}")
             console.print(*metric_table(results, console.width), sep="\n")
-            console.print(f"Results: {folder_of(job) / 'results.json'}", highlight=False, soft_wrap=True)
+            say(console, f"Results: {folder_of(job) / 'results.json'}")
     below = not_chosen(scored, choices)
     for others, runs in found.items():
         if len(runs) > 1:
             own = " ".join(different(others, list(found))) + ": " if len(found) > 1 else ""
             below.append(f"{own}{mean_of(runs)}")
     for line in below:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(console, line)
 
 
 def not_chosen(scored: Sequence[Scored], choices: Sequence[Choice]) -> list[str]:

@@ -8,10 +8,12 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -19,19 +21,20 @@ import cl_lightning.termination as termination
 from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, listing_as_json, user_folders
 from cl_lightning.cli.names import first_of_a_sweep
 from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
-from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.resolvers import BEFORE_1_4, RULES, conf_dir
 from cl_lightning.config.version import VERSION
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.layout import new_console
-from cl_lightning.selection.sweep import in_a_sweep, tell_job
+from cl_lightning.selection.sweep import SUBMIT, as_override, in_a_sweep, tell_job
 
 if TYPE_CHECKING:
     from cl_lightning.cli.jobs import Job
 
-PARSE = argparse.ArgumentParser.parse_args  # argparse's own
+OF_SUBMIT = ("--submit", "--multirun", "-m")
+PARSE = "parse_args" if BEFORE_1_4 else "parse_intermixed_args"  # what Hydra calls of argparse
 
 
-@hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
+@hydra.main(config_path=conf_dir(), config_name="config", **RULES)
 def run_config(cfg: DictConfig) -> float | None:
     """A job of Hydra's."""
     try:
@@ -60,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
         arguments = sys.argv[1:]
     try:
+        if "--submit" in arguments:  # also of a single run, which is then a sweep of one
+            arguments = ["--multirun", SUBMIT, *(word for word in arguments if word not in OF_SUBMIT)]
         user_folders(arguments)  # refuses one that is not there
         refuse_lists(arguments)
         said = told(arguments)
@@ -73,16 +78,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra tells of errors in its own words
     jobs = new_sweep()
-    typed, error, hydra_config = sys.argv, argparse.ArgumentParser.error, HydraConfig.instance().cfg
+    typed, hydra_config, parser = sys.argv, HydraConfig.instance().cfg, argparse.ArgumentParser
+    error, original = parser.error, getattr(parser, PARSE)
     try:
         sys.argv = [typed[0], *arguments]
-        argparse.ArgumentParser.error = refuse  # type: ignore[assignment, method-assign]
-        argparse.ArgumentParser.parse_args = parse  # type: ignore[assignment, method-assign]
+        parser.error = refuse  # type: ignore[assignment, method-assign]
+        setattr(parser, PARSE, parse)
         with termination.handled():
             code = ended(jobs, "debug.traceback=true" in arguments)
     finally:
-        sys.argv, argparse.ArgumentParser.error = typed, error  # type: ignore[method-assign]
-        argparse.ArgumentParser.parse_args = PARSE  # type: ignore[method-assign]
+        sys.argv, parser.error = typed, error  # type: ignore[method-assign]
+        setattr(parser, PARSE, original)
         HydraConfig.instance().cfg = hydra_config  # what comes next in this process is no job of Hydra's
     for line in failures(jobs):
         print(line, file=sys.stderr)
@@ -131,9 +137,33 @@ def parse(parser: argparse.ArgumentParser, *arguments: Any, **options: Any) -> A
     """Options by their whole names alone, also between arguments: ``--experiment`` would be Hydra's
     ``--experimental-rerun``."""
     parser.allow_abbrev = False
-    parsed = parser.parse_intermixed_args(*arguments, **options)
+    parsed, unknown = parser.parse_known_intermixed_args(*arguments, **options)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     parsed.overrides = [with_its_group(one, parsed.overrides) for one in parsed.overrides]
+    if not (BEFORE_1_4 or any(one.startswith("hydra.mode=") for one in parsed.overrides)):
+        parsed.overrides.append(f"hydra.mode={mode_of_command(parsed)}")
     return parsed
+
+
+def mode_of_command(parsed: argparse.Namespace) -> str:
+    """MULTIRUN where the command, or a file that it chooses, asks for a sweep. Hydra 1.3 finds that out by
+    itself; 1.4 wants it said."""
+    if parsed.multirun:
+        return "MULTIRUN"
+    from cl_lightning.config.compose import compose_config  # late: help is read from files alone
+
+    plain_values = [one for one in parsed.overrides if first_of_a_sweep(one) == one]
+    folders = [f"file://{Path(parsed.config_dir).resolve()}"] if parsed.config_dir else []
+    for one in plain_values:
+        if one.startswith("hydra.searchpath="):
+            folders += map(str, OverridesParser.create().parse_override(one).value())  # type: ignore[arg-type]
+    searched = [f"hydra.searchpath={as_override(folders)}"] if folders else []
+    try:
+        mode = compose_config(*plain_values, *searched, with_hydra=True).hydra.mode
+    except Exception:  # Hydra says why
+        return "RUN"
+    return mode.name if mode else "RUN"
 
 
 def with_its_group(argument: str, others: Sequence[str]) -> str:

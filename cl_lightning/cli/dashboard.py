@@ -1,4 +1,5 @@
-"""``python -m cl_lightning.report wandb RUN…``: runs sent to Weights & Biases from their files."""
+"""``python -m cl_lightning.report wandb RUN…``, and ``tensorboard RUN…``: runs sent to Weights & Biases, or
+written for TensorBoard, from their files."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
+from cl_lightning.report.results import run_folders
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
@@ -37,7 +39,7 @@ def report_wandb(arguments: Sequence[str]) -> int:
     code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
-        for folder in runs_below(given["folders"]):  # one that cannot be sent keeps no other back
+        for folder in run_folders(given["folders"]):  # one that cannot be sent keeps no other back
             try:
                 code = code if send(folder, chosen) else 2
             except Refusal as refusal:
@@ -46,15 +48,19 @@ def report_wandb(arguments: Sequence[str]) -> int:
     return code
 
 
-def runs_below(folders: Sequence[Path]) -> list[Path]:
-    """Folders with a run."""
-    found = {path.parent for top in folders for path in top.rglob("run.json")}
-    if not found:
-        raise Refusal(
-            f"No run (run.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like "
-            "outputs/NAME."
-        )
-    return sorted(found)
+def report_tensorboard(arguments: Sequence[str]) -> int:
+    from cl_lightning.loggers.tensorboard import TensorBoard
+
+    parser = Parser(
+        prog="python -m cl_lightning.report tensorboard",
+        description="Write the folder tensorboard of runs anew: of finished ones, and those that were killed "
+        "or logged elsewhere.",
+    )
+    parser.add_folders("folders to look for runs in", needed=True)
+    for folder in run_folders(parser.parse_args(arguments).folders):
+        TensorBoard(folder).close("success")
+        print(f"TensorBoard: {folder / 'tensorboard'}")
+    return 0
 
 
 def send(folder: Path, chosen: dict[str, Any]) -> bool:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from cl_lightning.cli.parser import Parser
 from cl_lightning.errors import Refusal, plain
-from cl_lightning.report.compare import COLUMNS, Group, groups_in, in_a_cell
+from cl_lightning.report.compare import in_a_cell
 from cl_lightning.report.formats import FORMATS
+from cl_lightning.report.groups import COLUMNS, Group, groups_in
 from cl_lightning.report.layout import Column, new_console, tables
 
 HEADS = ("what differs", "first", "second", "difference")

@@ -41,6 +41,7 @@ More:
                     groups
   --multirun, -m    run every combination of comma-separated values; those that
                     fail are told at the end
+  --submit          with hydra/launcher=submitit_slurm: leave its jobs to Slurm
   trainer.lr=0.1    train with one rate, in the place of the default grid's; so
                     with weight_decay
   --hydra-help      Hydra's own options
@@ -127,9 +128,9 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def first_comment(path: Path) -> str:
-    """The first line of comment in a file that is not a directive to Hydra."""
+    """The first line of comment in a file that is not for Hydra or for editors."""
     for line in path.read_text().splitlines():
-        if line.startswith("# ") and not line.startswith("# @package"):
+        if line.startswith("# ") and not line.startswith(("# @package", "# yaml-language-server")):
             return line[2:]
     return ""
 

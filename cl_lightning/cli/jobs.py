@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -14,6 +15,7 @@ from cl_lightning.selection.sweep import in_a_sweep
 
 OF_SWEEPS = (
     "hydra.mode", "hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep.",
+    "hydra.callbacks.sweep.",
 )  # fmt: skip
 
 
@@ -60,6 +62,12 @@ def own_command() -> list[str]:
 def without_sweeps(hydra: Any) -> list[str]:
     """The overrides of Hydra's own settings that are not about sweeps."""
     return [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(OF_SWEEPS)]
+
+
+def from_here(folder: str | Path) -> str:
+    """A folder as one would type it: without the path to where the command was given."""
+    folder = Path(folder)
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
 
 
 def config_dirs(hydra: Any) -> list[str]:

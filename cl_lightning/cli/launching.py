@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.jobs import Job, ended_jobs
 from cl_lightning.cli.sentences import sentence
+from cl_lightning.cli.slurm import followed, leave, refusals, refuse_left
 from cl_lightning.cli.watching import watched
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import read_job, write_job
@@ -26,11 +27,18 @@ class WatchedLauncher:
     def __init__(self, launcher: Any, config: DictConfig) -> None:
         self.launcher, self.folder = launcher, Path(config.hydra.sweep.dir).resolve()
         self.jobs = ended_jobs  # those that have ended
+        self.leaves = bool(OmegaConf.select(config, "hydra.callbacks.sweep.submit"))  # its jobs to Slurm
+        if self.leaves and type(launcher).__name__ != "SlurmLauncher":
+            raise Refusal("--submit leaves a sweep to Slurm: add hydra/launcher=submitit_slurm.")
 
     def launch(self, overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         numbers = range(initial_job_idx, initial_job_idx + len(overrides))
+        refuse_left(self.folder)
         for number, own in zip(numbers, overrides):  # in the place of what an earlier start said
             write_job(self.folder, number, {"overrides": list(own)})
+        if self.leaves:
+            leave(self.folder, dict(zip(numbers, submitted(self.launcher, overrides, initial_job_idx))))
+            return []
         with watched(self.folder, overrides, initial_job_idx):
             try:
                 with submitted_jobs(self.launcher):
@@ -69,6 +77,24 @@ def why_it_failed(about: Mapping[str, Any], job: JobReturn) -> str | None:
     return f"{what} ({type(error).__name__}). The same command does what is missing."
 
 
+def submitted(launcher: Any, overrides: Sequence[Sequence[str]], first: int) -> list[str]:
+    """The ids in Slurm of jobs that are handed to it, and not waited for."""
+    submitit = import_module("submitit")
+    results, ids = submitit.Job.results, []
+
+    def noted(job: Any) -> list[None]:
+        ids.append(job.job_id)
+        return [None]
+
+    submitit.Job.results = noted
+    try:
+        with refusals():
+            launcher.launch(overrides, initial_job_idx=first)
+    finally:
+        submitit.Job.results = results
+    return ids
+
+
 @contextmanager
 def submitted_jobs(launcher: Any) -> Iterator[None]:
     """Have submitit return a job whose process was killed as one that failed: it would raise while others
@@ -91,7 +117,8 @@ def submitted_jobs(launcher: Any) -> Iterator[None]:
 
     submitit.Job.results, submitit.Executor.map_array = returned, noted
     try:
-        yield
+        with refusals(), followed() if type(launcher).__name__ == "SlurmLauncher" else nullcontext():
+            yield
     except (KeyboardInterrupt, SystemExit):
         for job in jobs:
             if isinstance(job, submitit.SlurmJob):

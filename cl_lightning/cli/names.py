@@ -22,6 +22,10 @@ def meant(argument: str, others: Sequence[str]) -> str:
     """The argument that was meant by a wrong one, beside all others of its command line; empty where
     nothing is near."""
     name, equals, value = argument.partition("=")
+    if argument.startswith("--") and not equals:  # --lr 0.1
+        behind = [other for other in others if "=" not in other and not other.startswith("-")]
+        name, equals, value = argument, "=" * bool(behind), "".join(behind[:1])
+        argument = f"{name}{equals}{value}"
     key = name.strip("+~- ")
     if argument.startswith("--") and (near := names_like(name, OPTIONS)):
         return f"{near[0]}{equals}{value}"
@@ -81,10 +85,15 @@ def first_of_a_sweep(override: str) -> str:
     """
     >>> first_of_a_sweep("seed=0,1"), first_of_a_sweep("learner=ewc"), first_of_a_sweep("not=[one")
     ('seed=0', 'learner=ewc', 'not=[one')
+    >>> first_of_a_sweep("learner.strength=tag(log,interval(1,1000))")  # as Optuna has them
+    'learner.strength=1.0'
     """
     try:
         parsed = OverridesParser.create().parse_override(override)
     except HydraException:
         return override
-    key = override.partition("=")[0]
-    return f"{key}={next(parsed.sweep_string_iterator())}" if parsed.is_sweep_override() else override
+    if not parsed.is_sweep_override():
+        return override
+    is_interval = not parsed.is_discrete_sweep()
+    first = parsed.value().start if is_interval else next(parsed.sweep_string_iterator())  # type: ignore[union-attr]
+    return f"{override.partition('=')[0]}={first}"

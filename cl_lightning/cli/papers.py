@@ -12,11 +12,12 @@ from rich.text import Text
 from cl_lightning.cli.parser import Parser
 from cl_lightning.config.suggestions import names_like
 from cl_lightning.errors import Refusal, plain
-from cl_lightning.report.compare import Group, groups_in, in_order
+from cl_lightning.report.compare import in_order
 from cl_lightning.report.comparisons import comparison_table, over_streams
 from cl_lightning.report.desiderata import card_table
 from cl_lightning.report.figures import draw_across
 from cl_lightning.report.formats import FORMATS, Rows
+from cl_lightning.report.groups import Group, groups_in
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.pages import extract_of, update
 from cl_lightning.report.paper import departures_of, heads_and_rows, records

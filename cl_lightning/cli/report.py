@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from cl_lightning.cli.dashboard import report_wandb
+from cl_lightning.cli.dashboard import report_tensorboard, report_wandb
 from cl_lightning.cli.diff import report_diff
-from cl_lightning.cli.jobs import name_of
 from cl_lightning.cli.papers import (
     report_card,
     report_compared,
@@ -26,9 +23,11 @@ from cl_lightning.cli.papers import (
     report_paper,
 )
 from cl_lightning.cli.parser import Parser
+from cl_lightning.cli.status import report_status
 from cl_lightning.errors import Refusal, plain
-from cl_lightning.report.compare import Group, groups_of, in_order, keys_of, table
+from cl_lightning.report.compare import in_order, keys_of, table
 from cl_lightning.report.formats import FORMATS, Rows
+from cl_lightning.report.groups import Group, groups_of
 from cl_lightning.report.html import page_of_runs
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.notes import notes, unfinished
@@ -36,17 +35,15 @@ from cl_lightning.report.reading import runs_in
 from cl_lightning.report.results import write_unfinished
 from cl_lightning.report.schema import schema
 from cl_lightning.report.tables import show
-from cl_lightning.selection.sweep import JOBS, read_jobs
 from cl_lightning.store.atomic import write_whole
-from cl_lightning.store.folder import is_held, read_holder
-from cl_lightning.store.status import status_of
 
 DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. Instead, "
     "'paper=gem [folders]' prints a paper's tables with ours beside, 'compared [folders]' compares learners "
     "seed by seed, 'card [folders]' tells what experiments show, 'figures [folders]' draws them, 'diff A B' "
     "tells what differs, 'page' writes a page of "
-    "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to Weights & Biases."
+    "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to "
+    "Weights & Biases; 'tensorboard folders' writes them for TensorBoard."
 )
 
 
@@ -102,16 +99,10 @@ def report_results(arguments: Sequence[str]) -> int:
     return 0
 
 
-def report_status(arguments: Sequence[str]) -> int:
-    what = "Tell how all runs and sweeps fare, and their size on disk."
-    parser = Parser(prog="python -m cl_lightning.report status", description=what)
-    parser.add_folders("folders to look for runs in")
-    return print_status(parser.parse_args(arguments).folders)
-
-
 COMMANDS = {
     "status": report_status,
     "wandb": report_wandb,
+    "tensorboard": report_tensorboard,
     "page": report_page,
     "compared": report_compared,
     "card": report_card,
@@ -159,70 +150,3 @@ def print_as(form: str, heads: Sequence[str], lists: Sequence[Rows], below: Sequ
     else:
         print(*texts, sep="\n")
         print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
-
-
-def print_status(folders: Sequence[Path], console: Console | None = None) -> int:
-    """How every run below the folders fares, and its size on disk."""
-    console = console or new_console()
-    for top in folders:
-        rows, said = [], []
-        sweeps = sorted({path.parent.parent for path in top.rglob(f"{JOBS}/*.json")})
-        for folder in sweeps:
-            rows.append([str(folder.relative_to(top)), state_of_sweep(folder), megabytes(folder)])
-            said += failures_of(folder)
-        for folder in runs_below(top):
-            status = status_of(folder)
-            state = "done" if status is None else str(status)
-            rows.append([str(folder.relative_to(top)), state, megabytes(folder)])
-            if status is not None and status.said:
-                said.append(f"{folder}: {' '.join(status.said.splitlines())}")
-        line = f"Runs in {top}" if rows else f"No run lies in {top}."
-        columns = [Column("run", text=True), Column("state", text=True), Column("MB")]
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-        console.print(*tables(columns, rows, console.width), sep="\n")
-        for line in said:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-    return 0
-
-
-def runs_below(top: Path) -> list[Path]:
-    """Folders of runs, which have said how they fare or are finished."""
-    return sorted({path.parent for name in ("status.json", "results.json") for path in top.rglob(name)})
-
-
-def megabytes(folder: Path) -> str:
-    return f"{sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 1e6:.1f}"
-
-
-def state_of_sweep(folder: Path) -> str:
-    """Who runs a sweep, and how many of its jobs are done, failed, running and waiting."""
-    held = is_held(folder)
-    states = Counter(state_of_job(job, held) for job in read_jobs(folder))
-    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    if not held:
-        open_ = states["missing"] + states["running"]  # jobs may outlive a sweep that was killed
-        return f"sweep {'interrupted' if open_ else 'done'}: {counts}"
-    holder = read_holder(folder / "holder.json")
-    return f"sweep running by process {holder['process']} on {holder['machine']}: {counts}"
-
-
-def state_of_job(job: dict[str, Any], held: bool) -> str:
-    """The state of a job by what it has said, in a sweep that is held by a process or not. A job can go on
-    without its sweep, and then holds its run."""
-    if said := next((state for state in ("done", "failed") if state in job), None):
-        return said
-    if "folder" in job and (held or is_held(Path(job["folder"]))):
-        return "running"
-    return "waiting" if held else "missing"
-
-
-def failures_of(folder: Path) -> list[str]:
-    """Lines for the jobs that failed and whose runs do not say so: they were refused before, or in use."""
-    jobs = read_jobs(folder)
-    names = [job.get("overrides", []) for job in jobs]
-    lines = []
-    for job, own in zip(jobs, names):
-        status = status_of(Path(job["folder"])) if "folder" in job else None
-        if "failed" in job and not (status and status.said):
-            lines.append(f"{folder}: {name_of(own, names)}: {' '.join(job['failed'].splitlines())}")
-    return lines

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.sweeps import combinations, show_runs, sweep_lock, tell_unsent, write_sweep
+from cl_lightning.cli.sweeps import batches, combinations, show_runs, sweep_lock, tell_unsent, write_sweep
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import as_override, lateness
 
@@ -84,11 +84,11 @@ def one_round(sweeper: Any, going: Sequence[InRounds], more: Sequence[str], late
     jobs, returns = sweeper.launcher.jobs, []
     first = len(jobs)
     batch = [
-        [*run.overrides, "hydra.mode=MULTIRUN", f"hydra.sweeper.share={as_override(share)}", *more]
+        [*run.overrides, "hydra.mode=MULTIRUN", f"hydra.callbacks.sweep.share={as_override(share)}", *more]
         for run in going
         for share in run.shares
     ]
-    for part in sweeper.split_overrides_to_chunks(batch, sweeper.max_batch_size):
+    for part in batches(sweeper, batch):
         returns.append(sweeper.launcher.launch(part, initial_job_idx=len(jobs)))
     ended = iter(jobs[first:])
     for run in going:
@@ -98,9 +98,14 @@ def one_round(sweeper: Any, going: Sequence[InRounds], more: Sequence[str], late
 
 def check_shared_out(sweeper: Any, cfg: Any) -> None:
     """Refuse what would not be shared out."""
-    if sweeper.share is not None:
+    if sweeper.launcher.leaves:
         raise Refusal(
-            f"hydra.sweeper.share={sweeper.share} is what the sweep tells its jobs. Leave it out: each gets "
+            "The rounds of hydra/sweeper=cl_task_level wait for one another: a sweep that leaves (--submit) "
+            "cannot begin them. Leave it out, and start the command where it can wait, as in a job."
+        )
+    if (share := sweeper.config.hydra.callbacks.sweep.share) is not None:
+        raise Refusal(
+            f"hydra.callbacks.sweep.share={share} is what the sweep tells its jobs. Leave it out: each gets "
             "its own."
         )
     if cfg.trainer.candidates_at_once is None:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.sentences import named_by_hydra
 from cl_lightning.cli.sweeps import (
+    batches,
     combinations,
     read_sweep,
     sweep_lock,
@@ -30,11 +31,8 @@ from cl_lightning.selection.sweep import OURS, as_override
 AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells that sweep how it fares
     "selection=task_level",
     "hydra.mode=MULTIRUN",
+    f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
 )
-TOLD = {  # which sweeper a job is of: without validation data it is refused by one that chooses by them
-    "validation": f"hydra.sweeper._target_={OURS}sweepers.StreamLevel",
-    "test": f"hydra.sweeper._target_={OURS}sweepers.Grid",
-}
 NO_OTHER_RUN = (*WITHOUT_RESULT, "checkpoints", "hydra")  # keys with which a run is the same
 
 
@@ -52,11 +50,13 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
 
     jobs, scored, over_seeds, by = jobs_of_search(sweeper, arguments)
     sweeper.validate_batch_is_legal(jobs)
-    size, returns = sweeper.max_batch_size or len(jobs), []
+    returns = []
     with sweep_lock(sweeper):
-        for first in range(0, len(jobs), size):
-            returns.append(sweeper.launcher.launch(jobs[first : first + size], initial_job_idx=first))
         ended = sweeper.launcher.jobs
+        for part in batches(sweeper, jobs):
+            returns.append(sweeper.launcher.launch(part, initial_job_idx=len(ended)))
+        if sweeper.launcher.leaves:  # the command without --submit chooses
+            return returns
         scores = [job.value if by == "validation" else test_accuracy(job) for job in ended]
         found = [replace(each, score=score) for each, score in zip(scored, scores)]
         choices = choose(found, over_seeds)
@@ -77,10 +77,12 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
         cfg = loader.load_sweep_config(sweeper.config, combination)
         base = [override for override in combination if not of_the_search(override)]
         others = tuple(o for o in base if key_of(o).partition(".")[0] not in ("seed", *WITHOUT_RESULT))
+        if cfg.selection.by not in ("validation", "test"):
+            raise Refusal(f"selection.by={cfg.selection.by} is no kind of data. It is validation or test.")
         points = points_for(cfg)
         for number, point in enumerate(points):
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
-            jobs.append([*base, *AS_A_JOB, TOLD[cfg.selection.by], *values])
+            jobs.append([*base, *AS_A_JOB, f"hydra.callbacks.sweep.by={cfg.selection.by}", *values])
             scored.append(Scored(others, int(cfg.seed), number, None))
         check_keys(sweeper, cfg, points[0], jobs[-len(points)])
     refuse_twice(jobs)

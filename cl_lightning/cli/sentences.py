@@ -22,6 +22,10 @@ OUTER = (
     "{} is for selection=stream_level, which is a sweep of its own, without --multirun and without another "
     "selection beside it. Say selection=stream_level, or leave {} out."
 )
+ONE_SWEEPER = (
+    "A sweep has one sweeper and one launcher, and goes through neither: selection=stream_level, which is a "
+    "sweep of its own, is without another selection beside it."
+)
 ARGUMENTS = "Arguments are group=choice or key=value; see --help."
 WRITTEN = (
     "arguments are group=choice or key=value, without spaces; see --help.\n"
@@ -71,6 +75,8 @@ def from_hydra(error: Exception, arguments: Sequence[str] = ()) -> Exception:
         return missing_choice(error)
     if isinstance(error, ConfigCompositionException) and (named := named_by_hydra(words)):
         return wrong_name(named, words, arguments)
+    if "before the sweep starts" in words:
+        return Refusal(ONE_SWEEPER)
     if isinstance(error, OverrideParseException) and error.override in arguments:
         first, second = WRITTEN.splitlines()
         said = did_you_mean(error.override, arguments) or f"\n{second}"

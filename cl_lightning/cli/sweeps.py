@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.cli.jobs import Job
+from cl_lightning.cli.jobs import Job, from_here
+from cl_lightning.cli.slurm import left_in
 from cl_lightning.config.resolvers import sweep_name
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.selection.stream_level import Choice, Scored, winning
-from cl_lightning.selection.sweep import read_job, read_jobs
+from cl_lightning.selection.sweep import SUBMIT, read_job, read_jobs
 from cl_lightning.store.atomic import read_json, write_json
 
 
-def sweep_grid(sweeper: Any, arguments: list[str], sweep: Callable[[list[str]], Any]) -> Any:
-    """Hydra's own sweep, with its record and table."""
+def sweep_grid(sweeper: Any, arguments: list[str]) -> Any:
+    """Every combination of the values on the command line, with a record and a table."""
+    returns, folder = [], sweeper.launcher.folder
     with sweep_lock(sweeper):
-        returns = sweep(arguments)
+        OmegaConf.save(sweeper.config, folder / "multirun.yaml")  # as Hydra's own does
+        for jobs in batches(sweeper, combinations(sweeper, arguments)):
+            sweeper.validate_batch_is_legal(jobs)
+            returns.append(sweeper.launcher.launch(jobs, len(sweeper.launcher.jobs)))
+        if sweeper.launcher.leaves:
+            return returns
         write_sweep(sweeper, "grid", arguments, [], [])
     show_runs(sweeper.launcher.jobs)
     tell_unsent(sweeper)
@@ -36,8 +45,28 @@ def combinations(sweeper: Any, arguments: Sequence[str]) -> list[list[str]]:
     """The overrides of each combination of values: of the command line, and of a study's file."""
     given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
     parser = OverridesParser.create(config_loader=sweeper.hydra_context.config_loader)
-    parts = sweeper.split_arguments(parser.parse_overrides([*given, *arguments]), None)
-    return [list(combination) for combination in parts[0]]
+    values: dict[str, list[str]] = {}
+    for override in parser.parse_overrides([*given, *arguments]):
+        if override.is_sweep_override() and not override.is_discrete_sweep():
+            raise Refusal(
+                f"{override.input_line} names no values to go through. Name some, as in "
+                f"{override.key_or_group}=1,2, or add a sweeper that draws them, as hydra/sweeper=optuna."
+            )
+        key = override.get_key_element()
+        if override.is_delete():
+            values[key] = [str(override.input_line)]  # where it names no value, Hydra 1.4 deletes any
+        elif override.is_sweep_override():
+            values[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            values[key] = [f"{key}={override.get_value_element_as_str()}"]
+    return [list(combination) for combination in product(*values.values())]
+
+
+def batches(sweeper: Any, jobs: list[list[str]]) -> Iterator[list[list[str]]]:
+    """The jobs in parts of ``max_batch_size``; all at once without one, and where nobody waits for them."""
+    size = None if sweeper.launcher.leaves else sweeper.max_batch_size
+    for first in range(0, len(jobs), size or len(jobs)):
+        yield jobs[first : first + (size or len(jobs))]
 
 
 @contextmanager
@@ -56,20 +85,33 @@ def sweep_lock(sweeper: Any) -> Iterator[None]:
         try:
             yield
         finally:
-            tell_state(sweeper)
+            tell_state(folder, sweeper.config)
 
 
-def tell_state(sweeper: Any) -> None:
+def tell_state(folder: Path, config: DictConfig) -> None:
     """Say how far a sweep came, however it ended, where it lies, and what goes on with it and shows it."""
-    folder, top = sweeper.launcher.folder, Path(sweeper.config.outputs) / str(sweeper.config.name)
-    jobs = read_jobs(folder)
-    done = sum("done" in about for about in jobs)
+    jobs, top = read_jobs(folder), Path(config.outputs) / str(config.name)
+    done, left = sum("done" in about for about in jobs), left_in(folder)
     lines = [f"{done} of {len(jobs)} jobs are done. The sweep lies in {folder}"]
+    if left:
+        lines[0] = f"{len(left)} of {len(jobs)} jobs are with Slurm ({', '.join(left.values())}). {lines[0]}"
+        lines.append(f"  to see how they are: python -m cl_lightning.report status {shlex.quote(str(top))}")
     if done < len(jobs):
-        lines.append(f"  to go on: python -m cl_lightning {shlex.join(sys.argv[1:])}")
+        words = [word for word in sys.argv[1:] if word != SUBMIT]
+        how = "to go on, once they have ended" if left else "to go on"
+        lines.append(f"  {how}: python -m cl_lightning {shlex.join(words)}")
     lines.append(f"  to see it: python -m cl_lightning.report {shlex.quote(str(top))} --validation")
+    if offline := [path for about in jobs if "folder" in about for path in unsynced(Path(about["folder"]))]:
+        lines.append(f"  to sync W&B: wandb sync {shlex.join(map(str, offline))}")
     if jobs:
         print(*map(plain, lines), sep="\n", file=sys.stderr)
+
+
+def unsynced(run: Path) -> list[Path]:
+    """The offline run of W&B that has all of a run, where it was not sent: that of the last attempt."""
+    attempts = json.loads((run / "wandb.json").read_text()) if (run / "wandb.json").is_file() else []
+    found = run.glob(f"wandb/offline-run-*-{attempts[-1]['id']}") if attempts else []
+    return [Path(from_here(path)) for path in found if not list(path.glob("*.synced"))]
 
 
 def write_sweep(
@@ -111,10 +153,13 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 
 def show_runs(jobs: Sequence[Job]) -> None:
     """A table of all finished runs, seeds aggregated: validation first, then test."""
-    from cl_lightning.cli.report import print_groups
-    from cl_lightning.report.compare import groups_in
+    show_folders([Path(job.folder) for job in jobs if job.folder and not job.failure])
 
-    folders = [Path(job.folder) for job in jobs if job.folder and not job.failure]
+
+def show_folders(folders: Sequence[Path]) -> None:
+    from cl_lightning.cli.report import print_groups
+    from cl_lightning.report.groups import groups_in
+
     if folders:
         print_groups(groups_in(folders))
 

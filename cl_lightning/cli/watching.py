@@ -10,10 +10,12 @@ from time import monotonic
 
 from rich.console import Console
 
+from cl_lightning.report.layout import say
 from cl_lightning.selection.job_names import name_of
 from cl_lightning.selection.sweep import read_job
 
 POLLED = 0.5  # seconds between two looks at the jobs
+MINUTE = 60.0  # seconds between two lines where there is no terminal
 
 
 @contextmanager
@@ -40,6 +42,7 @@ class Watch:
         self.folder, self.overrides, self.first = folder, overrides, first
         self.said: dict[int, str] = {}
         self.console, self.began = Console(stderr=True), monotonic()
+        self.told = self.began  # when a line was printed last
         self.live = self.console.status("") if self.console.is_terminal else None
 
     def run(self, over: Event) -> None:
@@ -62,9 +65,11 @@ class Watch:
                 self.say(place, "done")
             elif status is not None:
                 running.append(f"{self.name(own)}: {status.learned} of {status.tasks} tasks")
+        done = f"{len(self.said)} of {len(self.overrides)} jobs ended{self.left()}"
         if self.live:
-            done = f"{len(self.said)} of {len(self.overrides)} jobs ended{self.left()}"
             self.live.update("; ".join([done, *running[:4]]))
+        elif monotonic() - self.told >= MINUTE:
+            self.print("; ".join([done, *running[:4]]))
 
     def say(self, place: int, how: str) -> None:
         if place not in self.said:
@@ -72,16 +77,21 @@ class Watch:
             left = self.left() if len(self.said) < len(self.overrides) else ""
             name = self.name(self.overrides[place])
             line = f"job {place + 1} of {len(self.overrides)} ({name}) {how}{left}"
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.print(line)
+
+    def print(self, line: str) -> None:
+        self.told = monotonic()
+        say(self.console, line)
 
     def name(self, own: Sequence[str]) -> str:
         return name_of(own, self.overrides)
 
     def left(self) -> str:
-        from cl_lightning.callbacks.progress import clock
+        from cl_lightning.callbacks.pace import expected, words  # late: its package imports torch
 
         ended, still = len(self.said), len(self.overrides) - len(self.said)
-        return f", {clock((monotonic() - self.began) / ended * still)} left" if ended and still else ""
+        known = [(1.0, (monotonic() - self.began) / max(ended, 1))] * ended
+        return f", {words(expected([1.0] * still, known))}" if ended and still else ""
 
     def close(self) -> None:
         if self.live:

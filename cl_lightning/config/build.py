@@ -137,7 +137,7 @@ def learner_of(cfg: DictConfig) -> partial:
 def backbone_of(cfg: DictConfig) -> partial:
     """The network, waiting for the images' shape and the outputs."""
     make = resolve_target(cfg.backbone, "backbone", "input_shape", "head")
-    if "head" not in (known := keyword_parameters(make.func))[0] and not known[1]:
+    if "head" not in keyword_parameters(make.func)[0]:  # by name: **kwargs may go to any network
         raise Refusal(
             f"backbone._target_: {make.func.__name__} takes no head, which says how many outputs there are.\n"
             "Write def __init__(self, head, ...) and end in nn.Linear(..., head.num_outputs). The images' "
@@ -170,8 +170,8 @@ def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
     from cl_lightning.backbones.own import as_backbone
 
     make = backbone_of(cfg)
-    known, takes_any = keyword_parameters(make.func)
-    given = {"input_shape": stream.shape} if takes_any or "input_shape" in known else {}
+    known, _ = keyword_parameters(make.func)
+    given = {"input_shape": stream.shape} if "input_shape" in known else {}
 
     @wraps(make)
     def made(**keys: Any) -> nn.Module:
@@ -186,11 +186,10 @@ def named_callbacks(cfg: DictConfig) -> list[str]:
 
 
 def build_callbacks(cfg: DictConfig) -> list:
-    """The user's callbacks, and the display of progress."""
+    """The user's callbacks."""
     from pytorch_lightning import Callback
 
     from cl_lightning.callbacks.base import guarded
-    from cl_lightning.callbacks.progress import ProgressDisplay
 
     own = []
     for i, callback in enumerate(cfg.trainer.callbacks):
@@ -199,4 +198,4 @@ def build_callbacks(cfg: DictConfig) -> list:
             raise wrong_kind(f"trainer.callbacks[{i}]", "pytorch_lightning.Callback")
         with running(make, "__init__"):
             own.append(guarded(make()))
-    return [*own, *([ProgressDisplay()] if cfg.progress and not in_a_sweep() else [])]
+    return own

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from pydantic import Field
 
 from cl_lightning.config.checking import Count, FolderName, Size, Text, check_arguments, target_of
-from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.resolvers import RULES, conf_dir
 from cl_lightning.config.settings import Training
 from cl_lightning.errors import Refusal
 from cl_lightning.protocol import Grants
@@ -110,8 +110,8 @@ def check_config(cfg: DictConfig) -> None:
         check_arguments(target_of, settings[group], group)
 
 
-def compose_config(*overrides: str) -> DictConfig:
+def compose_config(*overrides: str, with_hydra: bool = False) -> DictConfig:
     """The configuration that a command with these arguments has."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(conf_dir(), version_base="1.3"):
-        return compose("config", list(overrides))
+    with initialize_config_dir(conf_dir(), **RULES):
+        return compose("config", list(overrides), return_hydra_config=with_hydra)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
+from typing import Any
 
+import hydra
 from omegaconf import DictConfig, OmegaConf
+
+BEFORE_1_4 = hydra.__version__.startswith("1.3.")  # where the rules of a version are asked for by its number
+RULES: dict[str, Any] = {"version_base": "1.3"} if BEFORE_1_4 else {}
+# 1.4 would rather be told what may be made: here its blocklist holds, since learners may be anybody's own.
+warnings.filterwarnings("ignore", message=r"hydra\.utils\.instantiate\(\) resolved _target_")
 
 
 def bf16_if_fast() -> str:
@@ -27,15 +35,15 @@ AT_ONCE = ("hydra.sweeper.max_batch_size", "hydra.sweeper.n_jobs")  # how many j
 
 def sweep_name(_root_: DictConfig) -> str:
     """A name for the sweep of a command line: the same for the same sweep."""
-    hydra = _root_.hydra
+    about = _root_.hydra
     what = [
         each
-        for each in hydra.overrides.task
+        for each in about.overrides.task
         if each.partition("=")[0].partition(".")[0] not in WITHOUT_RESULT
     ]
-    how = [each for each in hydra.overrides.hydra if each.lstrip("+~").startswith(OF_SWEEPER)]
+    how = [each for each in about.overrides.hydra if each.lstrip("+~").startswith(OF_SWEEPER)]
     swept = [*sorted(what), *sorted(each for each in how if not each.startswith(AT_ONCE))]
-    return hashlib.sha256(json.dumps([swept, str(hydra.sweeper.get("params"))]).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps([swept, str(about.sweeper.get("params"))]).encode()).hexdigest()[:8]
 
 
 def mode_of(sweeper: str) -> str | None:
@@ -43,9 +51,9 @@ def mode_of(sweeper: str) -> str | None:
     return "MULTIRUN" if sweeper.endswith((".TaskLevel", ".StreamLevel")) else None
 
 
-OmegaConf.register_new_resolver("mode_of", mode_of, replace=True)
-OmegaConf.register_new_resolver("bf16_if_fast", bf16_if_fast, replace=True)
-OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
+for resolver in (mode_of, bf16_if_fast, sweep_name):
+    register: Any = OmegaConf.register_new_resolver if BEFORE_1_4 else OmegaConf.register_resolver
+    register(resolver.__name__, resolver, replace=True)
 
 
 def conf_dir() -> str:

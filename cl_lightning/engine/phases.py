@@ -120,7 +120,7 @@ class Phases:
     def predictors(self, learner: Learner, seen: int, task: Task) -> Iterator[tuple[str, Learner]]:
         """The learner's predictors after ``seen`` tasks by name, each made when it is asked for; ``task`` is
         the last of them, without data. They may train phases."""
-        place, before = Place("predictors", seen), read_only(learner)
+        place = Place("predictors", seen)
         once = Once(self.store, self.work.costs, learner, place)
         found = self.run_phases(learner, "predictors", seen, task, place, once)
         for name in found:
@@ -129,23 +129,25 @@ class Phases:
                 made = made if is_learner(made) else made()
             yield name, checked_return(learner, "predictors", made, kind="predictors returns one")
             del made  # before the next one is made
-        if different(before, read_only(learner)):
-            raise ProtocolError(
-                f"{type(learner).__name__}.predictors changed the learner itself, which goes on learning.",
-                "Change copies: copied = copy.deepcopy(self); train copied.network, and return {'': copied}.",
-            )
 
     @contextmanager
     def between_phases(self, learner: Learner, hook: str, key: Key, once: Once, task: Task) -> Iterator[None]:
         """Runs a hook, or a part of it, between two phases: guarded, seeded by ``key``, its costs counted."""
         termination.exit_if_requested()
         learner.eval()  # whether it was trained, restored or answered from the store before
+        before = read_only(learner) if hook == "predictors" else {}
         with (
             self.work.costs.measured("hooks"),
             seeded(learner.seed, *key),
             running(learner, hook, (task,), once),
         ):
             yield
+        if before and (changed := different(before, read_only(learner))):
+            raise ProtocolError(
+                f"{type(learner).__name__}.predictors changed the learner itself, which goes on learning: "
+                f"{changed}.",
+                "Change copies: copied = copy.deepcopy(self); train copied.network, and return {'': copied}.",
+            )
 
     def run_phases(
         self, learner: Learner, hook: str, argument: Any, task: Task, place: Place, once: Once

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from cl_lightning.config.checking import check_value
 from cl_lightning.config.settings import OF_A_GRID, OF_A_PHASE, OPTIMIZER_KEYS, Hyperparameters, Training
+from cl_lightning.config.suggestions import likeness
 from cl_lightning.data.copies import keys
 from cl_lightning.data.task import Split, Task, tensors_in
 from cl_lightning.errors import Refusal
@@ -19,6 +20,7 @@ from cl_lightning.learners.parts.under_lightning import topology_of
 from cl_lightning.protocol import ProtocolError
 from cl_lightning.store.records import Place
 
+SURE = 0.8  # how alike a key is at least to one of the optimizer's to be taken for it
 FIELDS: list[tuple[str, type, str]] = [  # of a phase, and what each is
     ("name", str, "a text"),
     ("auxiliary", bool, "true or false"),
@@ -93,8 +95,8 @@ def key_meant(name: str) -> str | None:
     >>> key_meant("learning_rate"), key_meant("weight-decay"), key_meant("strength")
     ('lr', 'weight_decay', None)
     """
-    close = difflib.get_close_matches(name, (*OPTIMIZER_KEYS, "learning_rate"), n=1, cutoff=0.8)
-    return next(("lr" if key == "learning_rate" else key for key in close), None)
+    nearest = max(OPTIMIZER_KEYS, key=partial(likeness, name))
+    return nearest if likeness(name, nearest) >= SURE else None
 
 
 def check_storages(learner: Learner, phase: Phase, task: Task) -> None:

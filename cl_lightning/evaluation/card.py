@@ -16,6 +16,8 @@ from cl_lightning.store.records import RowRecord, StartRecord, TaskRecord
 # Growth of costs that is allowed: they also depend on how full the last mini-batch of an epoch is.
 GROWTH = 1.1
 UNKNOWN_ORIGIN = "no copies of examples were found in its checkpoints: generated, or changed"
+UNSEEN = "what they did to it, the program cannot see"  # of callbacks
+Said = tuple[bool | None, str]  # whether a rule holds, None: the program cannot know; and by what evidence
 
 
 @dataclass(frozen=True)
@@ -97,104 +99,77 @@ def card(setting: Setting, facts: Sequence[TaskFacts]) -> list[Finding]:
 
     Every violated one is to be reported with the numbers of the run.
     """
-    rules = [
-        cross_task_resemblance(setting),
-        shared_output_head(setting),
-        no_task_label_at_test(setting),
-        no_stored_examples("no retraining on old tasks", setting, facts),
-        more_than_two_tasks(len(facts)),
-        no_stored_examples("low memory", setting, facts),
-        causality(facts, setting.judged_by_test),
-        constant_update(facts),
-    ]
+    stored = no_stored_examples(setting, facts)  # retraining and memory are judged by the same facts
+    rules = {
+        "cross-task resemblance": cross_task_resemblance(setting),
+        "shared output head": shared_output_head(setting),
+        "no task label at test": no_task_label_at_test(setting),
+        "no retraining on old tasks": stored,
+        "more than two tasks": (len(facts) > 2, f"{len(facts)} task{'s' * (len(facts) > 1)}"),
+        "low memory": stored,
+        "causality": causality(facts, setting.judged_by_test),
+        "constant update complexity": constant_update(facts),
+    }
     if setting.passes:
-        rules.append(single_pass(facts, setting.passes))
+        rules["single pass"] = single_pass(facts, setting.passes)
     if setting.stand_ins:
-        evidence = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
-        rules.append(
-            verdict("named data", False, f"{evidence}: numbers are not those of the named data sets")
-        )
+        others = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
+        rules["named data"] = False, f"{others}: numbers are not those of the named data sets"
     if setting.callbacks:
         names = ", ".join(setting.callbacks)
-        evidence = f"{names} ran beside the learner; what they did to it, the program cannot see"
-        rules.append(verdict("own callbacks", None, evidence))
-    return rules
+        rules["own callbacks"] = None, f"{names} ran beside the learner; {UNSEEN}"
+    return [verdict(rule, *said) for rule, said in rules.items()]
 
 
 def verdict(rule: str, holds: bool | None, evidence: str) -> Finding:
     return Finding(rule, {True: "satisfied", False: "violated", None: "unknown"}[holds], evidence)
 
 
-def cross_task_resemblance(setting: Setting) -> Finding:
-    rule, sources = "cross-task resemblance", list(dict.fromkeys(setting.sources))
+def cross_task_resemblance(setting: Setting) -> Said:
+    sources = list(dict.fromkeys(setting.sources))
     if len(setting.sources) < 2:
-        return verdict(rule, None, "there is one task only")
+        return None, "there is one task only"
     if setting.permuted:
-        return verdict(rule, False, "tasks differ by a permutation of pixels")
+        return False, "tasks differ by a permutation of pixels"
     if len(sources) < len(setting.sources):
-        return verdict(
-            rule,
-            True,
-            f"by construction: tasks share sources of images ({', '.join(sources[:3])}), none permuted",
-        )
-    return verdict(
-        rule,
-        None,
-        "every task has images of another source; python -m cl_lightning.data describe measures how alike "
-        "they are",
-    )
+        some = ", ".join(sources[:3])
+        return True, f"by construction: tasks share sources of images ({some}), none permuted"
+    measured = "python -m cl_lightning.data describe measures how alike they are"
+    return None, f"every task has images of another source; {measured}"
 
 
-def shared_output_head(setting: Setting) -> Finding:
-    rule = "shared output head"
+def shared_output_head(setting: Setting) -> Said:
     if setting.head == "multi_train_test":
-        return verdict(
-            rule, False, "loss and test go over the task's own outputs (stream.head=multi_train_test)"
-        )
+        return False, "loss and test go over the task's own outputs (stream.head=multi_train_test)"
     if setting.head == "multi_test":
-        return verdict(
-            rule,
-            False,
-            "shared in training, but masked to the task's own outputs at test (stream.head=multi_test)",
-        )
+        masked = "masked to the task's own outputs at test (stream.head=multi_test)"
+        return False, f"shared in training, but {masked}"
     if setting.masks:
-        return verdict(rule, False, "it masks outputs by itself: some of its logits are below -1e8")
+        return False, "it masks outputs by itself: some of its logits are below -1e8"
     if setting.told_task:
-        return verdict(
-            rule, None, "it is told the task's number, and may have outputs for each: the program cannot know"
-        )
-    return verdict(
-        rule,
-        True,
-        f"one output vector for all tasks (stream.head={setting.head}), and it is not told which task it is",
-    )
+        return None, "it is told the task's number, and may have outputs for each: the program cannot know"
+    told = "and it is not told which task it is"
+    return True, f"one output vector for all tasks (stream.head={setting.head}), {told}"
 
 
-def no_task_label_at_test(setting: Setting) -> Finding:
-    rule, of_run = "no task label at test", scenario(setting.head, setting.owned, setting.told_task)
+def no_task_label_at_test(setting: Setting) -> Said:
+    of_run = scenario(setting.head, setting.owned, setting.told_task)
     if of_run.name == TASK:
-        return verdict(rule, False, f"{of_run}; stream.head={setting.head}")
-    return verdict(rule, True, f"by construction: {of_run}; test images of all tasks are mixed in batches")
+        return False, f"{of_run}; stream.head={setting.head}"
+    return True, f"by construction: {of_run}; test images of all tasks are mixed in batches"
 
 
-def no_stored_examples(rule: str, setting: Setting, facts: Sequence[TaskFacts]) -> Finding:
-    """Past inputs that are lent again, stored or replayed: retraining and memory are judged by the same
-    facts."""
+def no_stored_examples(setting: Setting, facts: Sequence[TaskFacts]) -> Said:
+    """Past inputs that are lent again, stored or replayed."""
     if lent := past_lent(facts):
         says = "says so" if setting.declares_past else "does not say so"
-        return verdict(rule, False, f"breaks the rules and {says}: {lent}")
+        return False, f"breaks the rules and {says}: {lent}"
     replayed = sum(fact.replayed for fact in facts)
     if copies := stored_examples(facts):
-        return verdict(rule, False, f"{copies}; {replayed} examples were added to mini-batches")
+        return False, f"{copies}; {replayed} examples were added to mini-batches"
     if replayed:
-        return verdict(rule, None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}")
-    return verdict(
-        rule, True, "none found: no example of a task in its checkpoints, and none added to mini-batches"
-    )
-
-
-def more_than_two_tasks(tasks: int) -> Finding:
-    return verdict("more than two tasks", tasks > 2, f"{tasks} task{'s' * (tasks > 1)}")
+        return None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}"
+    return True, "none found: no example of a task in its checkpoints, and none added to mini-batches"
 
 
 def chosen_over_streams(points: int, scored: int, by: str = "validation") -> Finding:
@@ -204,68 +179,52 @@ def chosen_over_streams(points: int, scored: int, by: str = "validation") -> Fin
     return verdict("causality", False, f"{told} over whole streams (selection=stream_level){lacking}")
 
 
-def causality(facts: Sequence[TaskFacts], judged_by_test: bool = False) -> Finding:
-    rule = "causality"
-    ahead = [i for i, fact in enumerate(facts) if max(fact.lent) > i]
-    if ahead:
-        return verdict(
-            rule,
-            False,
-            f"while learning task {ahead[0]}, data of task {max(facts[ahead[0]].lent)} could be read",
-        )
+def causality(facts: Sequence[TaskFacts], judged_by_test: bool) -> Said:
+    for task, fact in enumerate(facts):
+        if max(fact.lent) > task:
+            return False, f"while learning task {task}, data of task {max(fact.lent)} could be read"
     if judged_by_test:
-        return verdict(
-            rule,
-            False,
+        return False, (
             "prescient, realistic, best and last on both choose by test data, as in their papers; what was "
-            "learned on was chosen by validation data",
+            "learned on was chosen by validation data"
         )
     chose = sum(fact.compared > 1 for fact in facts)
     if not chose:
-        return verdict(
-            rule, None, "nothing was chosen in this run; how its fixed settings were found, it cannot know"
-        )
-    return verdict(
-        rule,
-        True,
-        f"{chose} tasks chose among candidates by validation data of tasks seen so far, and never by test "
-        "data",
-    )
+        return None, "nothing was chosen in this run; how its fixed settings were found, it cannot know"
+    seen = "validation data of tasks seen so far, and never by test data"
+    return True, f"{chose} tasks chose among candidates by {seen}"
 
 
-def constant_update(facts: Sequence[TaskFacts]) -> Finding:
-    rule = "constant update complexity"
+def constant_update(facts: Sequence[TaskFacts]) -> Said:
     if len(facts) < 3:
-        return verdict(rule, None, "growth shows with three tasks or more")
+        return None, "growth shows with three tasks or more"
     if lent := past_lent(facts):
-        return verdict(rule, False, f"{lent}: all data must be kept for it")
+        return False, f"{lent}: all data must be kept for it"
     first, last = facts[1].held, facts[-1].held
     end = len(facts) - 1  # tasks are counted from 0
     bytes_grow = f"it holds {first:,} bytes after task 1, {last:,} after task {end}"
     if last > 1.01 * first:
-        return verdict(rule, False, bytes_grow)
+        return False, bytes_grow
     counted = [task for task in range(1, end + 1) if facts[task].step_cost is not None]
     costs = [fact.step_cost for fact in facts[1:] if fact.step_cost is not None]
     if not costs:
-        return verdict(rule, None, f"{bytes_grow}; what mini-batches cost was not counted")
+        return None, f"{bytes_grow}; what mini-batches cost was not counted"
     steps = f"a training example costs {costs[0]:.3g} operations in task {counted[0]}"
     steps += f", {costs[-1]:.3g} in task {counted[-1]}" if len(costs) > 1 else ""
-    return verdict(rule, costs[-1] <= GROWTH * costs[0], f"{bytes_grow}; {steps}")
+    return costs[-1] <= GROWTH * costs[0], f"{bytes_grow}; {steps}"
 
 
-def single_pass(facts: Sequence[TaskFacts], passes: int) -> Finding:
+def single_pass(facts: Sequence[TaskFacts], passes: int) -> Said:
     """Task after task, in the stream's order; never two tasks in a mini-batch."""
     sizes = [fact.size for fact in facts]
     seen, each = sum(fact.seen for fact in facts), sorted(set(sizes))
     lent = f"{len(sizes)} x {each[0]}" if len(each) == 1 else f"{sum(sizes)}"
     evidence = f"examples seen: {seen} of {lent}" + f", in {passes} passes" * (passes > 1)
     if lent_again := past_lent(facts):
-        return verdict("single pass", False, f"{evidence}; {lent_again}")
+        return False, f"{evidence}; {lent_again}"
     added = sum(fact.replayed for fact in facts)
     evidence += f"; {added} were added by the learner, which are not counted" * bool(added)
-    return verdict(
-        "single pass", [fact.seen for fact in facts] == [passes * size for size in sizes], evidence
-    )
+    return [fact.seen for fact in facts] == [passes * size for size in sizes], evidence
 
 
 def past_lent(facts: Sequence[TaskFacts]) -> str:

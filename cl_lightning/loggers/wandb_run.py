@@ -18,6 +18,7 @@ from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.loggers.base import RunLogger, Status
 from cl_lightning.loggers.csv_file import CSVLogger
+from cl_lightning.loggers.tensorboard import TensorBoard
 from cl_lightning.loggers.wandb_service import CHOSEN, Account, Identity, Service, ended_if_interrupted
 from cl_lightning.report.printed import paper_of
 from cl_lightning.report.projection import Projection, card_of, summary_of, table_of
@@ -55,12 +56,14 @@ def options_of(folder: Path) -> dict[str, Any]:
 
 
 def check_curves(makes: Sequence[partial]) -> None:
-    """Refuse W&B among loggers of which none writes ``logs.csv``: its curves come from there."""
+    """Refuse W&B or TensorBoard among loggers of which none writes ``logs.csv``: their curves come from
+    there."""
     written = any(isinstance(make.func, type) and issubclass(make.func, CSVLogger) for make in makes)
-    if not written and any(make.func is open_wandb for make in makes):
+    names = {open_wandb: ("W&B", "wandb"), TensorBoard: ("TensorBoard", "tensorboard")}
+    for name, choice in (names[make.func] for make in makes if not written and make.func in names):
         raise Refusal(
-            "W&B gets its curves from logs.csv, and none of these loggers writes it.\n"
-            "Choose logger=wandb or logger=[csv,wandb], both of which do, without logger.csv=null or "
+            f"{name} gets its curves from logs.csv, and none of these loggers writes it.\n"
+            f"Choose logger={choice} or logger=[csv,{choice}], both of which do, without logger.csv=null or "
             "~logger.csv."
         )
 

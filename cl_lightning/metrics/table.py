@@ -49,112 +49,60 @@ def omega_all(given: tuple[Sequence[Any], float | None]) -> float | None:
 
 
 METRICS = (
-    Metric(
-        "average_accuracy", accuracy_matrix.average_accuracy, "ACC", "ACC", "", "higher",
-        "mean over j of R[T, j]: all tasks at the end",
-        "Lopez-Paz and Ranzato 2017",
-    ),
-    Metric(
-        "average_incremental_accuracy", accuracy_matrix.average_incremental_accuracy,
-        "AIA", "AIA", "", "higher",
-        "mean over i = 1 .. T of (mean over j < i of R[i, j]): all tasks so far, over the whole stream",
-        "Rebuffi et al. 2017",
-    ),
-    Metric(
-        "learning_accuracy", accuracy_matrix.learning_accuracy, "LA", "", "", "higher",
-        "mean over j of R[j + 1, j]: each task when it was learned",
-        "Riemer et al. 2019",
-    ),
-    Metric(
-        "backward_transfer", accuracy_matrix.backward_transfer, "BWT", "BWT", "+", "higher",
-        "mean over j < T - 1 of R[T, j] - R[j + 1, j]; below 0 where something was forgotten",
-        "Lopez-Paz and Ranzato 2017",
-    ),
-    Metric(
-        "forward_transfer", accuracy_matrix.forward_transfer, "FWT", "FWT", "+", "higher",
-        "mean over j > 0 of R[j, j] - R[0, j]: what a task has before it is learned",
-        "Lopez-Paz and Ranzato 2017",
-    ),
-    Metric(
-        "forgetting", accuracy_matrix.forgetting, "forgetting", "", "+", "lower",
-        "mean over j < T - 1 of R[j + 1, j] - R[T, j] = -BWT: the fall since each task was learned",
-        "Veniat et al. 2021 (who print BWT)",
-    ),
-    Metric(
-        "forgetting_from_best", accuracy_matrix.forgetting_from_best,
-        "forgetting_from_best", "forgetting from best", "+", "lower",
-        "mean over j < T - 1 of (max over 0 < i < T of R[i, j]) - R[T, j]: the fall from each task's best",
-        "Chaudhry et al. 2018",
-    ),
-    Metric(
-        "learning_curve_area", learning_curve.learning_curve_area, "LCA", "LCA", "", "higher",
-        "accuracy on the task being learned after b mini-batches, mean over b = 0 .. 5 and tasks; "
-        "with trainer.probe_at=[0,1,2,3,4,5]",
-        "Chaudhry et al. 2019",
-        of="curves",
-    ),
-    Metric(
-        "prescient", judged(prescient), "prescient", "prescient", "", "higher",
-        "accuracy on two tasks together: the highest of all probes of all candidates for the second one; "
-        "with trainer.probe=all and trainer.probe_every",
-        "Pfülb et al. 2018",
-        of="trainings",
-    ),
-    Metric(
-        "realistic", judged(realistic), "realistic", "realistic", "", "higher",
-        "accuracy on two tasks together at the first probe with more than 0.99 of the highest accuracy on "
-        "the second; the highest over candidates",
-        "Pfülb et al. 2018",
-        of="trainings",
-    ),
-    Metric(
-        "realistic_as_released", judged(realistic, crossing="last", share=0.999, rate_by="d2"),
-        "realistic_as_released", "", "", "higher",
-        "as realistic, but at the last probe with more than 0.999, of the candidate that learned the second "
-        "task best",
-        "the program of Pfülb et al. 2018",
-        of="trainings",
-    ),
-    Metric(
-        "best_on_both", judged(application_best), "best_on_both", "best", "", "higher",
-        "accuracy on two tasks together, the highest of all probes of the candidate that learned the second "
-        "task best",
-        "Pfülb and Gepperth 2019",
-        of="trainings",
-    ),
-    Metric(
-        "last_on_both", judged(application_last), "last_on_both", "last", "", "higher",
-        "accuracy on two tasks together at the last probe of the candidate that learned the second task best",
-        "Pfülb and Gepperth 2019",
-        of="trainings",
-    ),
-    Metric(
-        "omega_all", omega_all, "omega_all", "omega", "", "higher",
-        "best_on_both / the accuracy on both of a network that learned them together with the first task's "
-        "topology and rate; with reference=joint",
-        "Kemker et al. 2018",
-        of="baseline",
-    ),
-    Metric(
-        "end_on_both", lambda ends: ends[0] if ends else None, "end_on_both", "", "", "higher",
-        "accuracy on two tasks together at the end; where trainer.probe=all looked",
-        "Pfülb and Gepperth 2019",
-        of="ends",
-    ),
-    Metric(
-        "best_end_on_both", lambda ends: max(ends) if len(ends) > 1 else None,
-        "best_end_on_both", "", "", "higher",
-        "the highest end_on_both of all named predictors, as of IMM's alphas: chosen by test data",
-        "Pfülb and Gepperth 2019",
-        of="ends",
-    ),
-    Metric(
-        "auc_of_seen", seen.auc_of_seen, "AUC", "AUC of seen", "", "higher",
-        "area under the ROC curve of: a task is new where mutual information is more than theta = 1 .. 10 "
-        "times that on the task learned last; with trainer.measures=[mutual_information]",
-        "Farquhar and Gal 2018",
-        of="measures",
-    ),
+    Metric("average_accuracy", accuracy_matrix.average_accuracy, "ACC", "ACC", "", "higher",
+           "mean over j of R[T, j]: all tasks at the end", "Lopez-Paz and Ranzato 2017"),
+    Metric("average_incremental_accuracy", accuracy_matrix.average_incremental_accuracy, "AIA", "AIA", "",
+           "higher",
+           "mean over i = 1 .. T of (mean over j < i of R[i, j]): all tasks so far, over the whole stream",
+           "Rebuffi et al. 2017"),
+    Metric("learning_accuracy", accuracy_matrix.learning_accuracy, "LA", "", "", "higher",
+           "mean over j of R[j + 1, j]: each task when it was learned", "Riemer et al. 2019"),
+    Metric("backward_transfer", accuracy_matrix.backward_transfer, "BWT", "BWT", "+", "higher",
+           "mean over j < T - 1 of R[T, j] - R[j + 1, j]; below 0 where something was forgotten",
+           "Lopez-Paz and Ranzato 2017"),
+    Metric("forward_transfer", accuracy_matrix.forward_transfer, "FWT", "FWT", "+", "higher",
+           "mean over j > 0 of R[j, j] - R[0, j]: what a task has before it is learned",
+           "Lopez-Paz and Ranzato 2017"),
+    Metric("forgetting", accuracy_matrix.forgetting, "forgetting", "", "+", "lower",
+           "mean over j < T - 1 of R[j + 1, j] - R[T, j] = -BWT: the fall since each task was learned",
+           "Veniat et al. 2021 (who print BWT)"),
+    Metric("forgetting_from_best", accuracy_matrix.forgetting_from_best, "forgetting_from_best",
+           "forgetting from best", "+", "lower",
+           "mean over j < T - 1 of (max over 0 < i < T of R[i, j]) - R[T, j]: the fall from each task's best",
+           "Chaudhry et al. 2018"),
+    Metric("learning_curve_area", learning_curve.learning_curve_area, "LCA", "LCA", "", "higher",
+           "accuracy on the task being learned after b mini-batches, mean over b = 0 .. 5 and tasks; "
+           "with trainer.probe_at=[0,1,2,3,4,5]", "Chaudhry et al. 2019", "curves"),
+    Metric("prescient", judged(prescient), "prescient", "prescient", "", "higher",
+           "accuracy on two tasks together: the highest of all probes of all candidates for the second one; "
+           "with trainer.probe=all and trainer.probe_every", "Pfülb et al. 2018", "trainings"),
+    Metric("realistic", judged(realistic), "realistic", "realistic", "", "higher",
+           "accuracy on two tasks together at the first probe with more than 0.99 of the highest accuracy on "
+           "the second; the highest over candidates", "Pfülb et al. 2018", "trainings"),
+    Metric("realistic_as_released", judged(realistic, crossing="last", share=0.999, rate_by="d2"),
+           "realistic_as_released", "", "", "higher",
+           "as realistic, but at the last probe with more than 0.999, of the candidate that learned the "
+           "second task best", "the program of Pfülb et al. 2018", "trainings"),
+    Metric("best_on_both", judged(application_best), "best_on_both", "best", "", "higher",
+           "accuracy on two tasks together, the highest of all probes of the candidate that learned the "
+           "second task best", "Pfülb and Gepperth 2019", "trainings"),
+    Metric("last_on_both", judged(application_last), "last_on_both", "last", "", "higher",
+           "accuracy on two tasks together at the last probe of the candidate that learned the second task "
+           "best", "Pfülb and Gepperth 2019", "trainings"),
+    Metric("omega_all", omega_all, "omega_all", "omega", "", "higher",
+           "best_on_both / the accuracy on both of a network that learned them together with the first "
+           "task's topology and rate; with reference=joint", "Kemker et al. 2018", "baseline"),
+    Metric("end_on_both", lambda ends: ends[0] if ends else None, "end_on_both", "", "", "higher",
+           "accuracy on two tasks together at the end; where trainer.probe=all looked",
+           "Pfülb and Gepperth 2019", "ends"),
+    Metric("best_end_on_both", lambda ends: max(ends) if len(ends) > 1 else None, "best_end_on_both",
+           "", "", "higher",
+           "the highest end_on_both of all named predictors, as of IMM's alphas: chosen by test data",
+           "Pfülb and Gepperth 2019", "ends"),
+    Metric("auc_of_seen", seen.auc_of_seen, "AUC", "AUC of seen", "", "higher",
+           "area under the ROC curve of: a task is new where mutual information is more than theta = 1 .. 10 "
+           "times that on the task learned last; with trainer.measures=[mutual_information]",
+           "Farquhar and Gal 2018", "measures"),
 )  # fmt: skip
 
 

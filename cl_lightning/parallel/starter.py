@@ -81,7 +81,8 @@ def sweep_job() -> dict[str, Any] | None:
     number = OmegaConf.select(hydra, "job.num")
     return {
         "mode": hydra.mode.name if hydra.mode else None,
-        "sweeper": {key: hydra.sweeper.get(key) for key in ("_target_", "share")},
+        "sweeper": {"_target_": hydra.sweeper._target_},
+        "callbacks": {"sweep": OmegaConf.to_container(hydra.callbacks.sweep)},
         "sweep": {"dir": str(hydra.sweep.dir)},
         "job": {"num": number},
     }

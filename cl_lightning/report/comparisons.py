@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cl_lightning.report.compare import COLUMNS, Group, differing
+from cl_lightning.report.compare import differing
+from cl_lightning.report.formats import Sheet
+from cl_lightning.report.groups import COLUMNS, Group
 from cl_lightning.report.notes import row_name
 from cl_lightning.report.statistics import (
     LEVEL,
@@ -45,9 +47,7 @@ def by_seed(group: Group, result: str) -> dict[int, float]:
     return dict(zip(group.seeds, values)) if len(values) == len(group.seeds) else {}
 
 
-def comparison_table(
-    groups: Sequence[Group], against: str, result: str = "average_accuracy"
-) -> tuple[list[str], list[list[str]]]:
+def comparison_table(groups: Sequence[Group], against: str, result: str = "average_accuracy") -> Sheet:
     """Heads and rows; what has no values by seed is not compared."""
     varied = differing(groups)
     found = comparisons(groups, against, result)
@@ -74,9 +74,7 @@ def cells(found: Comparison) -> list[str]:
     ]
 
 
-def over_streams(
-    groups: Sequence[Group], result: str = "average_accuracy"
-) -> tuple[list[str], list[list[str]]]:
+def over_streams(groups: Sequence[Group], result: str = "average_accuracy") -> Sheet:
     """Of each learner that has one row an experiment the interquartile mean over experiments and seeds, with
     its stratified interval, and the probability that it is above the first one."""
     experiments = sorted({group.experiment for group in groups})

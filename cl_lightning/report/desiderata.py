@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from cl_lightning.evaluation.card import Finding, verdict
+from cl_lightning.report.formats import Sheet
 
 Run = Mapping[str, Any]
 DESIDERATA = {  # rules of the card, and their heads
@@ -68,7 +69,7 @@ def largest_overlap(tasks: Sequence[Mapping[str, Any]]) -> float:
     return max((len(one & other) / len(one | other) for one, other in combinations(sets, 2)), default=0.0)
 
 
-def card_table(runs: Iterable[Run]) -> tuple[list[str], list[list[str]]]:
+def card_table(runs: Iterable[Run]) -> Sheet:
     """Experiments x desiderata and challenges: a row for all runs of an experiment, a head and a learner.
     Where these differ, the cell has the verdicts of all."""
     rows: dict[tuple[str, ...], list[list[Finding]]] = {}

@@ -5,15 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cl_lightning.report import across
 from cl_lightning.report.parts import found
-from cl_lightning.report.style import styled
+from cl_lightning.report.style import Figure, styled
 from cl_lightning.store.folder import is_writable, locked
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
 

@@ -17,6 +17,7 @@ LATEX = {
     ">": r"\textgreater{}", "†": r"$^\dagger$", "δ": r"$\delta$", "±": r"$\pm$", "→": r"$\to$",
 }  # fmt: skip
 Rows = Sequence[Sequence[str]]
+Sheet = tuple[list[str], list[list[str]]]  # heads and rows
 
 
 def markdown(heads: Sequence[str], rows: Rows) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 from rich.table import Table
 
 from cl_lightning.report import across
-from cl_lightning.report.compare import groups_of, in_order, table
+from cl_lightning.report.compare import in_order, table
 from cl_lightning.report.formats import is_number
+from cl_lightning.report.groups import groups_of
 from cl_lightning.report.layout import three_digits
 from cl_lightning.report.notes import undefined, unfinished
 from cl_lightning.report.parts import found

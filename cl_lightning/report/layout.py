@@ -34,6 +34,11 @@ class Output(Console):
         throw_output_away()
 
 
+def say(console: Console, line: str, style: str | None = None) -> None:
+    """Print a line that can be copied: it is not broken, and nothing in it is a mark."""
+    console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
 def throw_output_away() -> None:
     """Write no more to standard output, and not what waits to be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

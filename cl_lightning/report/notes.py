@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from cl_lightning.report.compare import (
-    COLUMNS,
-    DAGGER,
-    Group,
-    differing,
-    heads_of,
-    in_a_cell,
-    published,
-    why_nothing_published,
-)
+from cl_lightning.report.beside import published, why_nothing_published
+from cl_lightning.report.compare import DAGGER, differing, heads_of, in_a_cell
+from cl_lightning.report.groups import COLUMNS, Group
 from cl_lightning.report.reading import Runs
 
 
@@ -113,11 +106,9 @@ def different_seeds(groups: Sequence[Group]) -> list[str]:
     """A line for each experiment with two rows of which neither has all seeds of the other. (Where one has
     more, their number tells.)"""
     varied = differing(groups)
-    found: dict[str, list[Group]] = {}
-    for group in groups:
-        found.setdefault(group.experiment, []).append(group)
     lines = []
-    for of_one in found.values():
+    for name in dict.fromkeys(group.experiment for group in groups):
+        of_one = [group for group in groups if group.experiment == name]
         pairs = combinations({frozenset(group.seeds) for group in of_one}, 2)
         if any(not (one <= other or other <= one) for one, other in pairs):
             rows = "; ".join(

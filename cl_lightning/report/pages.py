@@ -25,14 +25,15 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
-from cl_lightning.report.compare import FEW, TASK, Code, Group, differing, heads_of, in_order, table
+from cl_lightning.report.beside import departs, file_of, is_of, missing, parts_of
+from cl_lightning.report.compare import differing, heads_of, in_order, table
 from cl_lightning.report.comparisons import comparison_table
-from cl_lightning.report.formats import markdown
-from cl_lightning.report.paper import departs, departures_of, heads_and_rows, is_of, missing, parts_of
+from cl_lightning.report.formats import Sheet, markdown
+from cl_lightning.report.groups import FEW, TASK, Code, Group
+from cl_lightning.report.paper import departures_of, heads_and_rows
 from cl_lightning.report.printed import Cell, names, tables
-from cl_lightning.runs.identity import source_hash
+from cl_lightning.runs.identity import commit, source_hash
 from cl_lightning.selection.grid import dotted
 from cl_lightning.store.atomic import write_whole
 
@@ -90,7 +91,7 @@ def of_row(command: Sequence[str]) -> set[str]:
     ['backbone.heads', 'learner.per_class', 'learner.policy']
     """
     names = [value for key, _, value in (word.partition("=") for word in command) if key.lstrip("+") == "row"]
-    rows: Any = [OmegaConf.to_container(OmegaConf.load(Path(conf_dir(), "row", f"{n}.yaml"))) for n in names]
+    rows: Any = [OmegaConf.to_container(file_of("row", n)) for n in names]
     return {key for row in rows for key, _ in dotted({k: v for k, v in row.items() if k != "defaults"})}
 
 
@@ -129,15 +130,10 @@ def commit_of(group: Group) -> str | None:
     program = source_hash(OmegaConf.create()).partition(".")[0]
     if group.commit or {code.source.partition(".")[0] for code in group.code} != {program}:
         return group.commit
-    here = Path(__file__).parent
-    try:
-        changed = subprocess.run(["git", "diff", "HEAD", "--quiet"], cwd=here, check=False).returncode
-        head = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True
-        )
-    except OSError:
+    if (here := commit()) == "unknown":  # it is no checkout, or there is no git
         return None
-    return None if changed or head.returncode else head.stdout.strip()
+    changed = subprocess.run(["git", "diff", "HEAD", "--quiet"], cwd=Path(__file__).parent, check=False)
+    return None if changed.returncode else here[:12]
 
 
 # ---- pages -------------------------------------------------------------------------------------------------
@@ -192,7 +188,7 @@ def is_asked(group: Group, words: Sequence[str]) -> bool:
     )
 
 
-def side_by_side(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+def side_by_side(groups: Sequence[Group]) -> Sheet:
     """Runs in a table; a setting that a command does not name is the experiment's own, and empty here."""
     return table(filled(groups), beside_print=False)
 
@@ -203,7 +199,7 @@ def filled(groups: Sequence[Group]) -> list[Group]:
     return in_order([replace(group, settings=settings) for group, settings in zip(groups, with_all)])
 
 
-def each_task(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+def each_task(groups: Sequence[Group]) -> Sheet:
     """Accuracies on each task at the end, means over seeds: an average of 0.2 may be 1, 0, 0, 0, 0."""
     groups = filled(groups)
     varied, rows = differing(groups), []

@@ -7,22 +7,16 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.metrics.table import METRICS
-from cl_lightning.report.compare import Group, as_published, departures
+from cl_lightning.report.beside import OVER_WAYS, departs, is_minimum, missing, runs_of
+from cl_lightning.report.formats import Sheet
+from cl_lightning.report.groups import Group
 from cl_lightning.report.printed import Cell, Table, tables
 
-KIND = "stream.kind"  # the key of which a cell may name several values: it is the least over these
 JUDGED = {metric.name for metric in METRICS if metric.of == "trainings"}  # undefined without a valid one
 SHADE = "▒"
-OVER_WAYS = "prescient"  # a result that is the highest over all ways to learn the first task, a run each
-GROUPS = ("learner", "dnn", "selection")  # of which a cell's command names a choice
 OTHER = {"backbone": "other network"}  # words for cells whose `same` settings are not the paper's
 
 
@@ -102,9 +96,6 @@ def printed(cell: Cell) -> str:
     return text if cell.error is None else f"{text} ± {cell.error:g}"
 
 
-# ---- which runs stand in which cell ------------------------------------------------------------------------
-
-
 def beside(table: Table, groups: Sequence[Group]) -> dict[str, dict[str, Beside]]:
     """The cells of a table with our runs, by row and column."""
     return {
@@ -113,121 +104,10 @@ def beside(table: Table, groups: Sequence[Group]) -> dict[str, dict[str, Beside]
     }
 
 
-def runs_of(cell: Cell, groups: Sequence[Group]) -> list[Group]:
-    """Of each experiment of a cell the group that came to it: on real data first, then the one that is most
-    like what was printed, then the one with most seeds; of none where one is missing."""
-    found = []
-    for experiment in cell.experiments if cell.result and missing(cell) is None else ():
-        name = cell.overrides.get("name", experiment)
-        for part in parts_of(cell):
-            own = [g for g in groups if g.experiment == name and is_of(g, part)]
-            if not own:
-                return []
-            if cell.result == OVER_WAYS:
-                found += own
-                continue
-            found.append(max(own, key=lambda group: how_like(group, part)))
-    return found
-
-
-def how_like(group: Group, cell: Cell) -> tuple[bool, int, int]:
-    """What the runs of a cell are chosen by, the highest first."""
-    is_real = str(group.settings.get("data")).startswith("real")
-    return is_real, -len(departs(group, cell)), len(group.seeds)
-
-
-def is_minimum(cell: Cell) -> bool:
-    """Whether a cell is the least over several streams."""
-    return "," in str(cell.overrides.get(KIND, ""))
-
-
-def parts_of(cell: Cell) -> list[Cell]:
-    """A cell for each of its streams."""
-    if not is_minimum(cell):
-        return [cell]
-    kinds = str(cell.overrides[KIND]).split(",")
-    return [replace(cell, overrides={**cell.overrides, KIND: kind}) for kind in kinds]
-
-
-def is_of(group: Group, cell: Cell) -> bool:
-    """Whether runs are of a cell's learner, network and stream with its own settings. What the whole table
-    says (data, trainer, width) may be another: that is told beside."""
-    if group.learner != learner_called(tuple(cell.overrides.items())):
-        return False
-    if group.departs is not None and cell.overrides.get("dnn", dnn_of(group)) != dnn_of(group):
-        return False
-    own = {key: value for key, value in cell.overrides.items() if "." in key}
-    if "backbone" in cell.overrides:
-        own["backbone._target_"] = class_of("backbone", str(cell.overrides["backbone"]))
-    if any(group.settings.get(key, value) != value for key, value in own.items()):
-        return False
-    away = set(departs(group, cell)) - {"stream.on_shortage"}
-    network = ("backbone.",) if "dnn" in cell.overrides else ("backbone._target_", "backbone.widen")
-    return not any(key.startswith(("learner.", "stream.", *network)) for key in away)
-
-
-def dnn_of(group: Group) -> str | None:
-    """The choice of ``conf/dnn`` that the command of runs names: an extract has not all of its settings."""
-    return next((word.removeprefix("dnn=") for word in group.command if word.startswith("dnn=")), None)
-
-
-@cache
-def class_of(group: str, choice: str) -> str:
-    """The class of a choice, or of the one that it is made of."""
-    cfg = OmegaConf.to_container(OmegaConf.load(Path(conf_dir(), group, f"{choice}.yaml")), resolve=False)
-    assert isinstance(cfg, dict)
-    others = [each for each in cfg.get("defaults", []) if each != "_self_"]
-    return str(cfg["_target_"]) if "_target_" in cfg else class_of(group, others[0])
-
-
-def departs(group: Group, cell: Cell) -> Mapping[str, Any]:
-    """Settings that are not as in print, each with the value here and there."""
-    if group.departs is not None:
-        return group.departs
-    cell = next(
-        (part for part in parts_of(cell) if part.overrides.get(KIND) == group.settings.get(KIND)), cell
-    )
-    experiment = next(e for e in cell.experiments if cell.overrides.get("name", e) == group.experiment)
-    wanted = as_published(experiment, tuple(f"{key}={value}" for key, value in cell.overrides.items()))[1]
-    found = departures(group.settings, wanted)
-    found = [key for key in found if not key.startswith("data")]  # that is told by itself
-    return {key: [group.settings.get(key), wanted.get(key)] for key in found}
-
-
-@cache
-def learner_called(overrides: tuple[tuple[str, Any], ...]) -> str | None:
-    """The name that a learner has in results, read from its file alone."""
-    own = dict(overrides)
-    learner = own["learner"] if "learner" in own else learner_of(own["dnn"])
-    cfg = OmegaConf.load(Path(conf_dir(), "learner", f"{learner}.yaml"))
-    assert isinstance(cfg, DictConfig)
-    for key, value in own.items():
-        if key.startswith("learner."):
-            OmegaConf.update(cfg, key.removeprefix("learner."), value)
-    name = cfg.name
-    return str(name)
-
-
-def learner_of(dnn: str) -> str:
-    """The learner that a choice of ``conf/dnn`` has."""
-    cfg: Any = OmegaConf.load(Path(conf_dir(), "dnn", f"{dnn}.yaml"))
-    return next(each["override /learner"] for each in cfg.defaults if "override /learner" in each)
-
-
-def missing(cell: Cell) -> str | None:
-    """What a cell's command names and this version does not have."""
-    named = [("experiment", each) for each in cell.experiments]
-    named += [(key, str(value)) for key, value in cell.overrides.items() if key in GROUPS]
-    for group, name in named:
-        if not Path(conf_dir(), group, f"{name}.yaml").is_file():
-            return f"no {group} {name} yet"
-    return None
-
-
 # ---- tables ------------------------------------------------------------------------------------------------
 
 
-def heads_and_rows(table: Table, groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+def heads_and_rows(table: Table, groups: Sequence[Group]) -> Sheet:
     """A row a row of the paper; at its end the seeds, and what ours are or how to run them."""
     rows = []
     for name, cells in beside(table, groups).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,8 +35,9 @@ class Table:
     title: str
     heads: tuple[str, ...]
     rows: Mapping[str, Mapping[str, Cell]]  # by the row's name and the column's head
-    beside: Mapping[str, str]  # names of rows that stand in reports of runs, too, by their key
-    variants: tuple[str, ...]  # other overrides under which the same numbers stand
+    beside: tuple[str, ...]  # rows that stand in reports of runs, too
+    variants: tuple[Mapping[str, str], ...]  # other overrides under which the same numbers stand
+    images: Mapping[str, str]  # digests of data sets that are the same everywhere
 
 
 @cache
@@ -58,7 +59,7 @@ def tables(paper: str) -> tuple[Table, ...]:
 
 
 def table_of(whole: Mapping[str, Any], table: Mapping[str, Any]) -> Table:
-    own = dict(override.split("=", 1) for override in table["overrides"])
+    own = as_mapping(table["overrides"])
     rows: dict[str, dict[str, Cell]] = {}
     for key, printed in table["cells"].items():
         row = whole["rows"][key]
@@ -81,39 +82,14 @@ def table_of(whole: Mapping[str, Any], table: Mapping[str, Any]) -> Table:
                 row.get("forgets_below") if column.get("shaded") else column.get("forgets_below"),
             )
     heads = dict.fromkeys(head for cells in rows.values() for head in cells)
-    beside = {key: whole["rows"][key].get("name", key) for key in table.get("beside", [])}
+    beside = tuple(whole["rows"][key].get("name", key) for key in table.get("beside", []))
+    variants = tuple(as_mapping([variant]) for variant in table.get("variants", []))
     head = (whole["paper"], table["name"], table["title"])
-    return Table(*head, tuple(heads), rows, beside, tuple(table.get("variants", [])))
+    return Table(*head, tuple(heads), rows, beside, variants, whole["images"])
 
 
-def rows_beside(results: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Entries for reports of runs: an experiment, a command, and rows with their own overrides and with
-    numbers by the names of ``results``. What does not compare is left out, but for another machine's
-    seconds."""
-    for paper in names():
-        for table, raw in zip(tables(paper), content(paper)["tables"]):
-            found: dict[str, list[dict[str, Any]]] = {}
-            for name in table.beside.values():
-                for experiment, row in numbers_of(table.rows[name], raw["overrides"], results):
-                    found.setdefault(experiment, []).append(row)
-            for experiment, rows in found.items():
-                entry = {"experiment": experiment, "source": f"{table.paper}, {table.name}", "rows": rows}
-                for more in ((), *((variant,) for variant in table.variants)):
-                    images = content(paper)["images"]
-                    yield {**entry, "command": [*raw["overrides"], *more], "images": images}
-
-
-def numbers_of(
-    cells: Mapping[str, Cell], overrides: Sequence[str], results: Collection[str]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """By experiment and overrides besides the given ones: these, the learner's first, and the numbers."""
-    rows: dict[tuple, dict[str, Any]] = {}
-    for cell in cells.values():
-        if cell.result in results and cell.value is not None and cell.differs in (None, "machine"):
-            own = {key: v for key, v in cell.overrides.items() if f"{key}={v}" not in overrides}
-            own = dict(sorted(own.items(), key=lambda pair: pair[0] != "learner"))
-            rows.setdefault((cell.experiments[0], *own.items()), own)[str(cell.result)] = cell.value
-    return ((key[0], row) for key, row in rows.items())
+def as_mapping(overrides: Sequence[str]) -> dict[str, str]:
+    return dict(override.split("=", 1) for override in overrides)
 
 
 @cache

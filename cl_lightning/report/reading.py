@@ -11,11 +11,10 @@ from typing import Any, cast
 
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import chosen_over_streams
-from cl_lightning.report.results import results_of, sealed
+from cl_lightning.report.results import recorded, sealed
 from cl_lightning.report.schema import Finding, Results
 from cl_lightning.selection.stream_level import Chosen
 from cl_lightning.store.files import adapter
-from cl_lightning.store.folder import open_store
 
 DAMAGES = (Refusal, ValueError, OSError, RecursionError)  # what reading a damaged file comes to
 
@@ -54,21 +53,20 @@ def read_run(folder: Path) -> tuple[Results | None, str]:
             wrong = f"{path} is damaged, was changed, or is of another version of this program"
             wrong += f" ({in_a_word(reason)})"
         try:
-            found = open_store(folder)
-            recorded = None if found is None else results_of(*found)
+            of_records = recorded(folder)
         except DAMAGES as reason:
             return None, f"{folder} is left out: {in_a_word(reason)}"
-    if recorded is None:
+    if of_records is None:
         return written, wrong and f"{wrong}: it is left out."
-    if not recorded["finished"] and (told or (written and written["finished"])):
+    if not of_records["finished"] and (told or (written and written["finished"])):
         what = f" ({in_a_word(told[0].message)})" if told else ""
         return None, (
             f"{folder} is left out: its records are damaged or not all there{what}. The command that made it "
             "mends it; results.json in a folder of its own is read as it stands."
         )
-    if written and written["finished"] and (other := differing_keys(written, recorded)):
+    if written and written["finished"] and (other := differing_keys(written, of_records)):
         wrong = f"{path} is not what the records beside it say of {', '.join(other)}"
-    return recorded, wrong and f"{wrong}: shown is what the records say."
+    return of_records, wrong and f"{wrong}: shown is what the records say."
 
 
 def written_results(path: Path) -> Results:

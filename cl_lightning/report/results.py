@@ -6,25 +6,14 @@ import json
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import card_of
 from cl_lightning.metrics.table import metrics_of
-from cl_lightning.report.schema import (
-    Finding,
-    Needs,
-    Own,
-    Probe,
-    Reference,
-    Results,
-    Selected,
-    StreamOfRun,
-    TaskCosts,
-    Validation,
-    Version,
-)
+from cl_lightning.report.schema import Results
 from cl_lightning.selection.rules import Retraining, on_both
 from cl_lightning.store.atomic import write_whole
 from cl_lightning.store.files import Store, checksum
@@ -64,15 +53,15 @@ def results_of(store: Store, start: StartRecord) -> Results:
     known = bool(trainings) and len(rows) > tasks
     finished = (len(learned), len(rows)) == (tasks, tasks + 1) and validation is not None
     finished = finished and (reference is not None or not start.config["reference"])
-    results: Results = {
+    results: Any = {
         "schema": 6,
         "finished": finished,
-        "version": cast(Version, start.version),
+        "version": start.version,
         "command": start.command,
         "name": start.name,
         "config": start.config,
-        "needs": cast(Needs, start.needs),
-        "card": [cast(Finding, asdict(finding)) for finding in card_of(start, learned, rows)],
+        "needs": start.needs,
+        "card": [asdict(finding) for finding in card_of(start, learned, rows)],
         "fingerprint": start.fingerprint,
         "learner": start.learner,
         "seed": start.seed,
@@ -108,6 +97,12 @@ def results_of(store: Store, start: StartRecord) -> Results:
     return sealed(results)
 
 
+def recorded(folder: Path) -> Results | None:
+    """What the records in a folder say; None where there is no run."""
+    found = open_store(folder)
+    return None if found is None else results_of(*found)
+
+
 def sealed(results: Results) -> Results:
     """The results with the checksum of all that they say besides."""
     results["crc"] = checksum({key: value for key, value in results.items() if key != "crc"})
@@ -125,7 +120,7 @@ def measures_of(rows: Sequence[RowRecord], tasks: int, predictor: str | None = N
     }
 
 
-def own_of(records: Sequence[TaskRecord | RowRecord]) -> Own:
+def own_of(records: Sequence[TaskRecord | RowRecord]) -> dict[str, Any]:
     """What was logged, by axis and name; where it was logged again for the same place, the last."""
     curves: dict[str, dict[str, dict[int, float | None]]] = {"learned": {}, "batches": {}}
     for record in records:
@@ -134,21 +129,15 @@ def own_of(records: Sequence[TaskRecord | RowRecord]) -> Own:
         parts = (record, *record.phases, *probes)
         for point in (point for part in parts for point in part.own):
             curves[point.axis].setdefault(point.name, {})[point.at] = point.value
-    told = {
+    return {
         axis: {name: [[at, of_one[at]] for at in sorted(of_one)] for name, of_one in sorted(by_name.items())}
         for axis, by_name in curves.items()
     }
-    return cast(Own, told)
 
 
 def loaded(records: Iterable[Any]) -> list[Any]:
     """Records up to the first that is missing."""
-    found = []
-    for record in records:
-        if record is None:
-            break
-        found.append(record)
-    return found
+    return list(takewhile(lambda record: record is not None, records))
 
 
 def write_results(store: Store) -> Results:
@@ -162,18 +151,24 @@ def write_results(store: Store) -> Results:
 
 def write_unfinished(folders: Sequence[Path]) -> list[Path]:
     """Write results.json of all runs below the folders that have none; returns where."""
-    written, known = [], sorted({path.parent for top in folders for path in top.rglob("run.json")})
-    if not known:
-        raise Refusal(
-            f"No run (run.json) lies below {', '.join(map(str, folders))}. Give folders of runs, like "
-            "outputs/NAME."
-        )
-    for folder in known:
+    written = []
+    for folder in run_folders(folders):
         found = open_store(folder)
         if found is not None and not results_of(*found)["finished"]:
             write_results(found[0])
             written.append(folder / "results.json")
     return written
+
+
+def run_folders(tops: Sequence[Path]) -> list[Path]:
+    """Folders of runs; refused where there is none."""
+    found = sorted({path.parent for top in tops for path in top.rglob("run.json")})
+    if not found:
+        raise Refusal(
+            f"No run (run.json) lies below {', '.join(map(str, tops))}. Give folders of runs, like "
+            "outputs/NAME."
+        )
+    return found
 
 
 def text_of(results: Results) -> str:
@@ -204,32 +199,30 @@ def finished_results(folder: Path) -> Results | None:
     return results
 
 
-def reference_of(record: ReferenceRecord, matrix: Sequence[Row]) -> Reference:
+def reference_of(record: ReferenceRecord, matrix: Sequence[Row]) -> dict[str, Any]:
     """The last task learned by itself, and what the stream's learner gained on it; or both of two tasks
     learned together."""
     own = None if record.joint else matrix[-1][record.task]
     transfer = None if own is None else own - record.accuracy
-    found: Reference = {"task": record.task, "accuracy": record.accuracy, "transfer": transfer}
-    if record.joint:
-        found["joint"] = True
-    return found
+    joint = {"joint": True} if record.joint else {}
+    return {"task": record.task, "accuracy": record.accuracy, "transfer": transfer, **joint}
 
 
-def validation_of(record: ValidationRecord) -> Validation:
+def validation_of(record: ValidationRecord) -> dict[str, Any]:
     """The mean is over the tasks that have validation examples."""
     measured = [accuracy for accuracy in record.accuracies if accuracy is not None]
     return {"accuracies": record.accuracies, "mean": sum(measured) / len(measured) if measured else None}
 
 
-def stream_of(start: StartRecord) -> StreamOfRun:
+def stream_of(start: StartRecord) -> dict[str, Any]:
     keys = ("name", "fingerprint", "images", "tasks")
-    return cast(StreamOfRun, {key: getattr(start.stream, key) for key in keys})
+    return {key: getattr(start.stream, key) for key in keys}
 
 
-def probe(record: Any) -> Probe:
+def probe(record: Any) -> dict[str, Any]:
     """A look at test data, with the candidate's name where all were looked at (trainer.probe=all)."""
     keys = ("task", "phase", "step", *["candidate"] * (record.candidate is not None), "accuracies")
-    return cast(Probe, {key: getattr(record, key) for key in keys})
+    return {key: getattr(record, key) for key in keys}
 
 
 def learning_curves(learned: Sequence[TaskRecord]) -> list[dict[int, float]]:
@@ -267,10 +260,10 @@ def looks_at_last_phase(task: TaskRecord) -> list[Any]:
     return [look for look in task.probes if look.phase in last and None not in look.accuracies]
 
 
-def selected(phase: PhaseRecord) -> Selected:
+def selected(phase: PhaseRecord) -> dict[str, Any]:
     """The winner of a phase."""
     chosen, place = phase.chosen, phase.place
-    winner = {
+    return {
         "task": max(0, place.index - 1) if place.part == "predictors" else place.index,
         "where": place.name,
         "phase": phase.name,
@@ -280,7 +273,6 @@ def selected(phase: PhaseRecord) -> Selected:
         **standing(chosen),
         "compared": [{"candidate": c.name, "hparams": c.hparams, **standing(c)} for c in phase.candidates],
     }
-    return cast(Selected, winner)
 
 
 def standing(c: CandidateRecord) -> dict[str, Any]:
@@ -288,7 +280,7 @@ def standing(c: CandidateRecord) -> dict[str, Any]:
     return {"val_accuracy": c.val_accuracy, **own, "steps": c.steps, "steps_to_best": c.steps_to_best}
 
 
-def costs(task: TaskRecord, row: RowRecord) -> TaskCosts:
+def costs(task: TaskRecord, row: RowRecord) -> dict[str, Any]:
     """What a task cost, its test included: predictors may train before it."""
     seconds = {**task.costs.seconds, "evaluate": row.seconds}  # within which predictors were made
     seconds["cpu"] = seconds.get("cpu", 0.0) + row.costs.seconds.get("cpu", 0.0)

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
+else:
+    Figure = Any  # for annotations: importing matplotlib takes long, and a report may draw nothing
 
 WIDTH = 85 / 25.4  # inches of a column of 85 mm
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
@@ -43,6 +45,11 @@ def marker(place: int) -> str:
     return MARKERS[place % len(MARKERS)]
 
 
+def without_gaps(row: Sequence[float | None]) -> list[float]:
+    """A row of numbers in which NaN, of which nothing is drawn, stands for what is not there."""
+    return [math.nan if value is None else value for value in row]
+
+
 def whole_numbers(axis: Any) -> None:
     """Ticks at whole numbers alone, of one task too."""
     axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
@@ -63,7 +70,7 @@ def task_lines(axes: Any, curves: Mapping[int, tuple[Sequence[int], Sequence[flo
     """A line a task, the later the lighter; some of them are named, above the panel."""
     from matplotlib import colormaps
 
-    named = -(-len(curves) // 8)
+    named = 1 if len(curves) <= 8 else -(-len(curves) // 6)  # more names would make the panel narrow
     few = marker(0) if named == 1 and max(len(x) for x, _ in curves.values()) <= 25 else None
     for place, (task, (x, y)) in enumerate(curves.items()):
         shade = colormaps["viridis"](0.9 * place / max(1, len(curves) - 1))

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from cl_lightning.evaluation.scenario import Scenario, scenario_in
-from cl_lightning.report.layout import new_console
+from cl_lightning.report.layout import new_console, say
 from cl_lightning.report.parts import found
 from cl_lightning.report.parts.accuracy import FEW
 
@@ -23,12 +23,7 @@ def show(
     begin(results, console)
     for part in parts_of(results, console.width):
         console.print(part)
-    if note:
-        console.print(
-            f"This run is from another version: {note} Start afresh with resume=false.",
-            highlight=False,
-        )
-    console.print(f"Results: {folder / 'results.json'}", highlight=False, soft_wrap=True)
+    end(folder, note, console)
 
 
 def show_end(
@@ -42,28 +37,23 @@ def show_end(
         console.print(part)
     for short in found("line").values():
         for line in short(results):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if note:
-        told = f"This run is from another version: {note} Start afresh with resume=false."
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
-    beside = ", with figures/ beside it" * (folder / "figures").is_dir()
-    console.print(
-        f"Results: {folder / 'results.json'}{beside}", highlight=False, markup=False, soft_wrap=True
-    )
-    more = f"All tables: python -m cl_lightning.report {shlex.quote(str(folder))}"
-    console.print(more, highlight=False, markup=False, soft_wrap=True)
+            say(console, line)
+    end(folder, note, console, ", with figures/ beside it" * (folder / "figures").is_dir())
+    say(console, f"All tables: python -m cl_lightning.report {shlex.quote(str(folder))}")
 
 
 def begin(results: Mapping[str, Any], console: Console) -> None:
-    line = headline(
-        results["learner"],
-        results["stream"]["name"],
-        len(results["stream"]["tasks"]),
-        results["config"]["stream"].get("head"),
-        scenario_in(results["stream"]["tasks"], results["needs"]),
-        results["seed"],
-    )
-    console.print(f"\n{line}", style="bold", highlight=False, markup=False, soft_wrap=True)
+    stream, config = results["stream"], results["config"]["stream"]
+    told = scenario_in(stream["tasks"], results["needs"])
+    head, size = config.get("head"), len(stream["tasks"])
+    line = headline(results["learner"], stream["name"], size, head, told, results["seed"])
+    say(console, f"\n{line}", "bold")
+
+
+def end(folder: Path, note: str | None, console: Console, beside: str = "") -> None:
+    if note:
+        say(console, f"This run is from another version: {note} Start afresh with resume=false.")
+    say(console, f"Results: {folder / 'results.json'}{beside}")
 
 
 def headline(

@@ -20,19 +20,23 @@ from cl_lightning.selection.grid import taken_out
 from cl_lightning.selection.sweep import in_a_sweep, tell_job
 
 
-def tell_start(cfg: DictConfig, stream: Stream, learner: Learner, learned: int) -> None:
-    """Say what begins, or goes on, before anything is trained."""
+def tell_start(cfg: DictConfig, stream: Stream, learner: Learner) -> None:
+    """Say what begins, or goes on, before anything is made or read."""
     if cfg.progress and not in_a_sweep():  # which has a line a job
         name, head, told = cfg.stream.get("name", stream.name), stream.head, learner.needs.task_id_at_test
         of_run = scenario(head.mode, head.owned, told) if len(stream) > 1 else None
         say(headline(learner_name(cfg), name, len(stream), head.mode, of_run, cfg.seed))
-        if learned and learned == cfg.from_task:
-            taken = f"tasks 0..{learned - 1}" if learned > 1 else "task 0"
-            say(f"It takes over {taken} of {cfg.run}.")
-        elif learned:
-            say(f"It goes on where it was: {learned} of {len(stream)} tasks are learned.")
     if note := taken_out(cfg.selection, cfg.trainer):
         say(note)
+
+
+def tell_learned(cfg: DictConfig, tasks: int, learned: int) -> None:
+    """Say what was learned before."""
+    if learned and learned == cfg.from_task:
+        taken = f"tasks 0..{learned - 1}" if learned > 1 else "task 0"
+        say(f"It takes over {taken} of {cfg.run}.")
+    elif learned:
+        say(f"It goes on where it was: {learned} of {tasks} tasks are learned.")
 
 
 def tell_shown(cfg: DictConfig, folder: Path) -> None:
@@ -52,6 +56,9 @@ def unlogged(loggers: Any, folder: Path) -> list[str]:
         if name == "open_wandb":
             said = "Nothing is logged to W&B now. This sends the run there (--project=NAME says where)"
             lines.append(f"{said}:\n  {command_to_send(folder)}")
+        elif name == "TensorBoard":
+            command = f"python -m cl_lightning.report tensorboard {shlex.quote(str(folder))}"
+            lines.append(f"Nothing is logged to TensorBoard now. This writes the run there:\n  {command}")
         elif name != "CSVLogger":
             lines.append(f"{name} logs nothing now: with resume=false the run is made again, and logged.")
         elif not (folder / "logs.csv").is_file():

@@ -13,6 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
+from cl_lightning.callbacks.progress import ProgressDisplay
 from cl_lightning.config.build import build_callbacks, build_learner
 from cl_lightning.config.settings import Training
 from cl_lightning.data.module import StreamDataModule
@@ -33,12 +34,12 @@ from cl_lightning.report.figures import draw
 from cl_lightning.report.projection import tests_of
 from cl_lightning.report.results import write_results
 from cl_lightning.report.schema import Results
-from cl_lightning.runs.announce import say, tell_start
+from cl_lightning.runs.announce import say, tell_learned, tell_start
 from cl_lightning.runs.final import joint_reference, reference, validated
 from cl_lightning.runs.resume import begin_or_resume, check_run, restore, restore_callbacks, steps_until
 from cl_lightning.selection.sweep import in_a_sweep
 from cl_lightning.store.files import Store
-from cl_lightning.store.folder import keep_newest, row_key, task_key
+from cl_lightning.store.folder import keep_newest, open_store, row_key, task_key
 from cl_lightning.store.records import ReferenceRecord, RowRecord, ValidationRecord
 from cl_lightning.store.status import Progress
 
@@ -165,11 +166,14 @@ def prepared(
     at_start = made_by_init(learner)
     tells = ranks.is_writer and share is None  # whether it logs, and shows how far it is
     callbacks = build_callbacks(cfg) if tells else []
+    if tells:
+        tell_start(cfg, stream, learner)
     store, learned = begin_or_resume(cfg, folder, stream, learner, command, ranks, share)
     if progress is not None:
         progress.say(learned, len(stream))
-    if tells:
-        tell_start(cfg, stream, learner, learned)
+    if tells and cfg.progress and not in_a_sweep():
+        tell_learned(cfg, len(stream), learned)
+        callbacks.append(ProgressDisplay(sizes=recorded_sizes(folder)))
     moments = restore(learner, store, learned, branches=cfg.run is not None)
     restore_callbacks(callbacks, store, learned)
     data = StreamDataModule(stream, device=device, boundaries=grants.boundaries)
@@ -184,3 +188,9 @@ def prepared(
         phases.probe = run.probe
         with logged_by(phases.own.log):
             yield run
+
+
+def recorded_sizes(folder: Path) -> list[int]:
+    """The numbers of training examples of all tasks of a run, which it recorded when it began."""
+    found = open_store(folder)
+    return [task["n_train"] for task in found[1].stream.tasks] if found else []

@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.grammar.utils import escape_special_characters  # Hydra's own, which has no public name
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from cl_lightning.parallel.rendezvous import rank_from_env
 from cl_lightning.store.atomic import read_json, write_json
 
 OURS = "hydra_plugins.cl_lightning."
 GOING_THROUGH = (f"{OURS}sweepers.Grid", f"{OURS}sweepers.TaskLevel")  # a grid: these choose among no runs
+SUBMIT = "hydra.callbacks.sweep.submit=true"  # what --submit stands for
 NO_WORDS = ("null", "true", "false", "inf", "nan")  # in any case: Hydra reads them as values
 ON_ONE_MACHINE = (".BasicLauncher", ".JoblibLauncher", ".LocalLauncher", ".Devices")
 LATE = 90.0  # NFS remembers for up to a minute that a name was not there
 JOBS = "jobs"  # in a sweep's folder: where each job says which run it is
-
-
-class OneFolder(Callback):
-    """The sweep tells its jobs its folder: by their own arguments they would name another."""
-
-    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        check_direction(config.hydra.sweeper)
-        folder = str(Path(config.hydra.sweep.dir).resolve())
-        with open_dict(config):
-            config.hydra.overrides.hydra.append(f"hydra.sweep.dir={as_override(folder)}")
 
 
 def as_override(value: Any) -> str:
@@ -46,13 +34,18 @@ def as_override(value: Any) -> str:
     ('[{svhn:dtd},{a\\\\ b:1e-05}]', '{}')
     """
     if isinstance(value, Mapping):
-        pairs = (f"{escape_special_characters(str(key))}:{as_override(of)}" for key, of in value.items())
+        pairs = (f"{escaped(str(key))}:{as_override(of)}" for key, of in value.items())
         return f"{{{','.join(pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{','.join(map(as_override, value))}]"
     if isinstance(value, str):
         return value if is_word(value) else QuotedString(value, Quote.double).with_quotes()
     return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def escaped(key: str) -> str:
+    """A key of a mapping in Hydra's grammar, which has no quotes for it."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", key)
 
 
 def is_word(text: str) -> bool:
@@ -73,7 +66,13 @@ def in_rounds() -> bool:
 def own_share() -> str | None:
     """The share of a phase that such a sweep tells this job to train; None where it is to go on until a phase
     is to be shared out."""
-    return HydraConfig.get().sweeper.share
+    return told().share
+
+
+def told() -> Any:
+    """What this job's sweep tells it."""
+    hydra: Any = HydraConfig.get()
+    return hydra.callbacks.sweep
 
 
 def late_by() -> float:
@@ -96,28 +95,15 @@ def sweeper_that_chooses() -> str | None:
         return None
     target = str(HydraConfig.get().sweeper._target_)
     if target == f"{OURS}sweepers.StreamLevel":
-        return "selection=stream_level"
+        return None if told().by == "test" else "selection=stream_level"
     return None if target.endswith(".BasicSweeper") or target in GOING_THROUGH else target
-
-
-def check_direction(sweeper: DictConfig) -> None:
-    """End a sweep, before any job, where Optuna would look for the lowest accuracy, as it does when it is
-    told nothing. (Of other exceptions in a callback Hydra makes warnings.)"""
-    direction = sweeper.get("direction")
-    if "optuna" in str(sweeper._target_) and getattr(direction, "name", direction) != "maximize":
-        print(
-            "hydra/sweeper=optuna looks for the lowest value, and a run returns its validation accuracy. "
-            "Add hydra.sweeper.direction=maximize.",
-            file=sys.stderr,
-        )
-        raise SystemExit(2)
 
 
 def tell_job(**about: Any) -> None:
     """Add to what a sweep's job says of itself (see ``read_job``), at once, so that the sweep can look on;
     outside of sweeps, nothing."""
     is_writer = (rank_from_env() or (0,))[0] == 0  # of several processes of one run the first speaks for all
-    if is_writer and in_a_sweep() and str(HydraConfig.get().sweeper._target_).startswith(OURS):
+    if is_writer and in_a_sweep():
         hydra = HydraConfig.get()
         sweep, number = Path(hydra.sweep.dir), hydra.job.num
         write_job(sweep, number, {**read_job(sweep, number), **about})

@@ -1,5 +1,5 @@
-"""Sweepers: ``cl_grid``, Hydra's own with an eye on its jobs; ``cl_stream_level``, which chooses among whole
-streams; and ``cl_task_level``, whose jobs share a task's candidates."""
+"""Sweepers: ``cl_grid``, as Hydra's own, with an eye on its jobs; ``cl_stream_level``, which chooses among
+whole streams; and ``cl_task_level``, whose jobs share a task's candidates."""
 
 # No "from __future__ import annotations": Hydra loads this file without registering it, and dataclasses look
 # their module up for it.
@@ -7,8 +7,9 @@ streams; and ``cl_task_level``, whose jobs share a task's candidates."""
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # Hydra's own, which has no public name
 from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
 
 
 @dataclass
@@ -26,7 +27,6 @@ class StreamLevelConf(GridConf):
 @dataclass
 class TaskLevelConf(GridConf):
     _target_: str = "hydra_plugins.cl_lightning.sweepers.TaskLevel"
-    share: str | None = None  # what the sweep tells each of its jobs
 
 
 SWEEPERS = (("cl_grid", GridConf), ("cl_stream_level", StreamLevelConf), ("cl_task_level", TaskLevelConf))
@@ -35,11 +35,11 @@ for name, node in SWEEPERS:
     ConfigStore.instance().store(group="hydra/sweeper", name=name, node=node, provider="cl_lightning")
 
 
-class Grid(BasicSweeper):
+class Grid(Sweeper):
     """Every combination of the values on the command line."""
 
     def __init__(self, max_batch_size: int | None = None, params: Any = None, **others: Any) -> None:
-        super().__init__(max_batch_size, params)
+        self.max_batch_size, self.params = max_batch_size, params or {}
         self.others = others  # settings of another sweeper, as of hydra/sweeper=optuna
 
     def setup(self, **given: Any) -> None:
@@ -52,21 +52,18 @@ class Grid(BasicSweeper):
         refuse_another_sweeper(self.others)
         if str(given["config"].hydra.launcher._target_).endswith(JOBLIBS):
             given["task_function"] = OfOneSweep(given["task_function"])
-        super().setup(**given)
-        self.launcher = WatchedLauncher(self.launcher, self.config)  # type: ignore[assignment]
+        self.hydra_context, self.config = given["hydra_context"], given["config"]
+        launcher = Plugins.instance().instantiate_launcher(**given)
+        self.launcher: Any = WatchedLauncher(launcher, self.config)
 
     def sweep(self, arguments: list[str]) -> Any:
         from cl_lightning.cli.sweeps import sweep_grid
 
-        return sweep_grid(self, arguments, super().sweep)
+        return sweep_grid(self, arguments)
 
 
 class TaskLevel(Grid):
     """Every combination, each in rounds: a task's candidates are trained by several jobs."""
-
-    def __init__(self, share: str | None = None, **given: Any) -> None:
-        super().__init__(**given)
-        self.share = share
 
     def sweep(self, arguments: list[str]) -> Any:
         from cl_lightning.cli.rounds import sweep_rounds

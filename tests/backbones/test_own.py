@@ -52,12 +52,16 @@ def test_a_learner_that_takes_networks_apart_says_what_to_derive_from(folder: Pa
         )
 
 
-def test_a_network_that_takes_no_head_is_told_so(folder: Path) -> None:
-    (folder / "no_head.py").write_text("import torch.nn as nn\n\n\nclass Ten(nn.Linear):\n    pass\n")
-    own = "+backbone={_target_: no_head.Ten, in_features: 3, out_features: 10}"
+@pytest.mark.parametrize("name", ["Ten", "like_torchvisions"])
+def test_a_network_that_takes_no_head_is_told_so(name: str, folder: Path) -> None:
+    """Also one that passes on whatever it is given, as those of torchvision do."""
+    ten = "import torch.nn as nn\n\n\nclass Ten(nn.Linear):\n    pass\n"
+    more = "\n\ndef like_torchvisions(*, weights=None, **kwargs):\n    return Ten(**kwargs)\n"
+    (folder / "no_head.py").write_text(ten + more)
+    own = f"+backbone={{_target_: no_head.{name}, in_features: 3, out_features: 10}}"
     said = command("~backbone", own, *TOY, cwd=folder, check=False)
     assert (
-        "Ten takes no head, which says how many outputs there are.\nWrite def __init__(self, head"
+        f"{name} takes no head, which says how many outputs there are.\nWrite def __init__(self, head"
         in said.stderr
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from tests import docs
         ("-experiment=ctrl_long", "", "+experiment=ctrl_long"),
         ("lr=0.1", "seed=0,1", "trainer.lr=0.1"),
         ("--lr=0.1", "", "trainer.lr=0.1"),
+        ("--lr", "0.1", "trainer.lr=0.1"),
+        ("--learner", "seed=1 ewc", "learner=ewc"),
         ("lr=0.1,0.2", "--multirun", "trainer.lr=0.1,0.2"),
         ("lr=[0.1,0.2]", "", "selection.grid.lr=[0.1,0.2]"),
         ("learning_rate=0.1", "", "trainer.lr=0.1"),
@@ -150,7 +153,7 @@ def test_choices_are_listed_with_the_text_of_their_files(capsys: pytest.CaptureF
         files = sorted((Path(conf_dir()) / group).glob("*.yaml"))
         assert [line.strip("* ").split()[0] for line in lines] == [file.stem for file in files]
         for line, file in zip(lines, files):
-            comment = next(t for t in file.read_text().splitlines() if t.startswith("# ") and "@" not in t)
+            comment = next(t for t in file.read_text().splitlines() if re.match("# (?!@|yaml-language)", t))
             assert line.endswith(comment[2:])
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cl_lightning.contract.checks import POINTS, Case, kills
 from cl_lightning.learners import Finetune
 from cl_lightning.protocol import LearnerError, ProtocolError
 from tests import toys
@@ -93,6 +94,13 @@ def test_what_makes_them_may_not_change_the_learner_and_gives_learners() -> None
         rows(ChangesItself)
     with pytest.raises(LearnerError, match=r"GivesNoLearner\.predictors must return one learner or more"):
         rows(GivesNoLearner)
+
+
+def test_training_what_is_tested_may_be_interrupted() -> None:
+    """The learner is restored then, but has not changed."""
+    s = toys.stream()
+    case = Case(partial(toys.Coreset, build=builder(s), head=s.head), s, toys.training(block=2))
+    kills(case, {"inside a phase": POINTS["inside a phase"]})
 
 
 class TakesLong(Merges):

@@ -13,7 +13,7 @@ from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import split
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune
-from cl_lightning.report.compare import groups_in
+from cl_lightning.report.groups import groups_in
 from cl_lightning.runs import run as experiment
 from tests.commands import run
 

@@ -24,7 +24,7 @@ from cl_lightning.learners.mntdp_s import Search, loss_of_gamma, paths_of
 from cl_lightning.learners.parts.paths import Paths, at_once, one_by_one
 from cl_lightning.randomness import rng
 from tests import toys
-from tests.commands import but_what_may_differ
+from tests.commands import but_what_may_differ, thinned
 from tests.commands import run as run_command
 from tests.dying import killed
 from tests.learners import by_hand
@@ -443,8 +443,7 @@ def test_operations_are_those_of_the_paths_that_were_taken_by_hand() -> None:
     assert costs["step_flops"] == expected
 
 
-@pytest.mark.parametrize("k", [1, "all"])
-@both_gammas
+@pytest.mark.parametrize(("gamma", "k"), thinned(["paths", "decisions"], [1, "all"], each=4))
 def test_a_task_that_was_there_before_is_re_used_on_augmented_images(gamma: str, k: Any) -> None:
     s = replace(copied(n_train=300, again=40), show=Show(shape=[3, 16, 16], crop=1))
     build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)

@@ -73,7 +73,7 @@ def learned(stream: str, seed: int, *overrides: str) -> dict[str, Any]:
         ("minus", 0),
         pytest.param("minus", 1, marks=pytest.mark.all),
         pytest.param("out", 0, marks=pytest.mark.all),
-        ("out", 1),
+        pytest.param("out", 1, marks=pytest.mark.all),
     ],
 )
 def test_few_examples_of_a_known_task_are_learned_with_its_modules(stream: str, seed: int) -> None:

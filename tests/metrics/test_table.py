@@ -22,7 +22,7 @@ row = table.Metric("worst_accuracy", worst_accuracy, "WORST", "worst", "", "high
 table.METRICS += (row,)
 
 from cl_lightning.cli.report import print_groups
-from cl_lightning.report.compare import groups_in
+from cl_lightning.report.groups import groups_in
 from cl_lightning.report.projection import metrics_at, summary_of
 from cl_lightning.report.schema import schema
 from cl_lightning.report.tables import show

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from cl_lightning.report.compare import Group
+from cl_lightning.report.beside import is_of, runs_of
+from cl_lightning.report.groups import Group
 from cl_lightning.report.pages import key_of, short
-from cl_lightning.report.paper import SHADE, Beside, departures_of, is_of, runs_of
+from cl_lightning.report.paper import SHADE, Beside, departures_of
 from cl_lightning.report.papers import icann18, iclr19
 from cl_lightning.report.printed import Cell, tables
 

@@ -15,17 +15,9 @@ import yaml
 from cl_lightning.cli.report import main
 from cl_lightning.cli.report import main as report_command
 from cl_lightning.metrics.table import metrics_of
-from cl_lightning.report.compare import (
-    COLUMNS,
-    Group,
-    gain,
-    groups_in,
-    head_of,
-    papers,
-    published,
-    settings_of,
-    table,
-)
+from cl_lightning.report.beside import beside_runs, missing, published
+from cl_lightning.report.compare import head_of, table
+from cl_lightning.report.groups import COLUMNS, Group, gain, groups_in, settings_of
 from cl_lightning.report.notes import notes
 from cl_lightning.report.results import text_of
 from cl_lightning.runs.identity import learner_name, relevant
@@ -298,14 +290,9 @@ def test_the_command_reads_real_runs(tmp_path: Path) -> None:
 
 
 def test_published_numbers_belong_to_experiments_and_learners_that_exist() -> None:
-    from cl_lightning.config.resolvers import conf_dir
-    from cl_lightning.report import compare
-
-    for paper in papers():
-        assert (Path(conf_dir()) / "experiment" / f"{paper['experiment']}.yaml").is_file()
-        for row in paper["rows"]:
-            assert (Path(conf_dir()) / "learner" / f"{row['learner']}.yaml").is_file()
-            assert set(row) & set(compare.COLUMNS)
+    for _, cell in beside_runs():
+        assert missing(cell) is None
+        assert len(cell.experiments) == 1
 
 
 def ctrl_values(stream: str, learner: str, *overrides: str) -> dict[str, float]:
@@ -631,7 +618,7 @@ def test_on_other_threads_and_accelerators_only_the_papers_seconds_are_missing(c
     assert gem_values(change, "trainer.lr=0.2") == {}
 
 
-MNIST = papers()[0]["images"]["mnist"]
+MNIST = beside_runs()[0][0].images["mnist"]
 
 
 def test_images_of_another_digest_than_the_known_one_have_no_published_numbers_beside_them(

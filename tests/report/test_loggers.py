@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from cl_lightning.config.build import check_targets
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.errors import Refusal
-from cl_lightning.loggers import CSVLogger
+from cl_lightning.loggers import CSVLogger, TensorBoard
 from cl_lightning.loggers.base import loggers_of, opened, opened_loggers
 from tests.commands import configure, run
 
@@ -155,6 +155,71 @@ def test_lightnings_logger_for_tensorboard_gets_the_same_values(tmp_path: Path) 
     assert found <= wanted, "and no metric of -1 for hyper-parameters"
 
 
+# ---- TensorBoard -------------------------------------------------------------------------------------------
+
+
+def on_tensorboard(folder: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    sizes = dict.fromkeys(("scalars", "images", "tensors"), 0)  # all of them
+    return EventAccumulator(str(folder / "tensorboard"), size_guidance=sizes).Reload()
+
+
+def curve(read, name: str) -> np.ndarray:
+    """(points, 2): step and value."""
+    return np.array([(each.step, each.value) for each in read.Scalars(name)])
+
+
+@pytest.fixture(scope="module")
+def on_board(tmp_path_factory: pytest.TempPathFactory):
+    """A run's results, its folder, and what TensorBoard reads of it."""
+    top = tmp_path_factory.mktemp("board")
+    results = run(top, "logger=tensorboard", "figures=true", "stream.tasks=2")
+    (folder,) = (path.parent for path in top.glob("*/*/*/run.json"))
+    return results, folder, on_tensorboard(folder)
+
+
+def test_tensorboard_has_the_matrix_over_tasks_learned_and_the_curves_over_mini_batches(on_board) -> None:
+    results, folder, read = on_board
+    matrix = results["accuracy_matrix"]
+    for task in range(2):
+        wanted = [(learned, row[task]) for learned, row in enumerate(matrix) if row[task] is not None]
+        assert curve(read, f"test/task/{task}") == pytest.approx(np.array(wanted))
+    assert curve(read, "cl/BWT")[-1] == pytest.approx([2, matrix[2][0] - matrix[1][0]])
+    assert curve(read, "cl/ACC")[-1] == pytest.approx([2, sum(matrix[2]) / 2])
+    with (folder / "logs.csv").open() as file:
+        logged = [(int(row["step"]), float(row["value"])) for row in csv.DictReader(file)
+                  if row["name"] == "val/best"]  # fmt: skip
+    assert curve(read, "val/best") == pytest.approx(np.array(logged))
+    assert len(logged) > 3
+
+
+def test_tensorboard_has_pictures_tables_and_hyper_parameters_with_what_they_came_to(on_board) -> None:
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    results, _, read = on_board
+    tags = read.Tags()
+    assert {"matrix/heat", "figures/over_tasks"} <= {*tags["images"]}
+    assert {"matrix/table/text_summary", "card/table/text_summary"} <= {*tags["tensors"]}
+    assert curve(read, "final/ACC") == pytest.approx(np.array([[2, results["metrics"]["average_accuracy"]]]))
+    assert not [name for name in tags["scalars"] if "hp_metric" in name]
+    contents = read._plugin_to_tag_to_content["hparams"]
+    of_table = HParamsPluginData.FromString(contents["_hparams_/session_start_info"]).session_start_info
+    assert of_table.hparams["stream.n_train"].number_value == 100
+    assert of_table.hparams["learner.name"].string_value == "finetune"
+    columns = HParamsPluginData.FromString(contents["_hparams_/experiment"]).experiment.metric_infos
+    assert {"final/ACC", "final/BWT"} <= {column.name.tag for column in columns}
+
+
+def test_what_is_written_for_tensorboard_again_stands_there_once(on_board) -> None:
+    _, folder, first = on_board
+    TensorBoard(folder).close("success")
+    second = on_tensorboard(folder)
+    assert {*second.Tags()["scalars"]} == {*first.Tags()["scalars"]}
+    for name in second.Tags()["scalars"]:
+        assert np.array_equal(curve(second, name), curve(first, name))
+
+
 class Fragile(Told):
     """Fails at a key, or in the method of that name."""
 
@@ -218,10 +283,13 @@ def test_what_is_no_logger_is_refused_before_anything_is_made(override: str, sai
         check_targets(configure("logger=[csv,wandb]", override))
 
 
-@pytest.mark.parametrize("overrides", [("logger=wandb", "logger.csv=null"), ("logger=wandb", "~logger.csv")])
-def test_wandb_without_the_file_that_its_curves_come_from_is_refused(overrides: tuple[str, ...]) -> None:
-    with pytest.raises(Refusal, match=r"none of these loggers writes it\.\nChoose logger=wandb"):
-        check_targets(configure(*overrides))
+@pytest.mark.parametrize(
+    ("choice", "without"),
+    [("wandb", "logger.csv=null"), ("wandb", "~logger.csv"), ("tensorboard", "~logger.csv")],
+)
+def test_loggers_without_the_file_that_their_curves_come_from_are_refused(choice: str, without: str) -> None:
+    with pytest.raises(Refusal, match=rf"none of these loggers writes it\.\nChoose logger={choice}"):
+        check_targets(configure(f"logger={choice}", without))
 
 
 def test_wandb_goes_with_a_class_of_ones_own_that_writes_the_file(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from cl_lightning.cli.report import main
 from cl_lightning.report import pages
-from cl_lightning.report.compare import Group
+from cl_lightning.report.beside import missing, runs_of
 from cl_lightning.report.comparisons import comparison_table, comparisons, over_streams
-from cl_lightning.report.pages import extract_of, page_of, region, side_by_side, update
-from cl_lightning.report.paper import command, heads_and_rows, missing, runs_of
+from cl_lightning.report.groups import Group
+from cl_lightning.report.pages import extract_of, from_row, page_of, region, side_by_side, update
+from cl_lightning.report.paper import command, heads_and_rows
 from cl_lightning.report.papers.mntdp import claims
 from cl_lightning.report.printed import tables
 from tests.commands import configure
@@ -289,7 +290,7 @@ def test_what_learners_of_one_seed_are_compared_by_is_one_stream() -> None:
 
 
 def test_runs_stand_in_the_row_of_their_own_settings(tmp_path: Path) -> None:
-    from cl_lightning.report.compare import groups_in
+    from cl_lightning.report.groups import groups_in
 
     for passes, acc in ((1, 0.5), (2, 0.6), (3, 0.7)):
         result(tmp_path, "gem", 0, acc, f"trainer.max_epochs={passes}")
@@ -301,6 +302,24 @@ def test_runs_stand_in_the_row_of_their_own_settings(tmp_path: Path) -> None:
     assert row["ours"].startswith("real, as printed; not run: ")
     one = next(t for t in tables("gem") if t.name == "table 3").rows["GEM"]["ACC, 1 pass"]
     assert runs_of(one, groups)[0].values["average_accuracy"] == [0.5]
+
+
+def test_rows_of_an_extract_stand_beside_the_cells_of_their_own_stream() -> None:
+    """They have not all of a stream's settings: its name decides."""
+    row = {"command": "", "code": [], "commit": None, "experiment": "robust_entropy", "learner": "vcl"}
+    entropy = {"split_mnist": 0.25, "permuted_mnist": 0.75}
+    groups = [
+        from_row({
+            **row, "seeds": [0], "settings": {"stream.name": name, "data": "real"}, "departs": {},
+            "values": {"entropy_of_predictions": [value]},
+        })
+        for name, value in entropy.items()
+    ]  # fmt: skip
+    text = region("figure 2", "robust", groups)
+    assert re.findall(r"^\| (\w+) MNIST \| \S+ → (\S+)", text, re.MULTILINE) == [
+        ("split", "0.250"),
+        ("permuted", "0.750"),
+    ]
 
 
 def test_several_streams_are_summed_up_by_their_interquartile_mean() -> None:

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from cl_lightning.metrics.table import METRICS
-from cl_lightning.report.compare import values_of
+from cl_lightning.report.groups import values_of
 from cl_lightning.report.printed import Table, content, names, paper_of, tables
 from tests.report.whole import whole_results
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cl_lightning.report.compare import COLUMNS, groups_in, table
+from cl_lightning.report.compare import table
+from cl_lightning.report.groups import COLUMNS, groups_in
 from cl_lightning.report.notes import notes
 from cl_lightning.report.reading import runs_in
 from cl_lightning.report.references import References

@@ -6,20 +6,15 @@ import io
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from cl_lightning.callbacks.progress import ProgressDisplay
-from cl_lightning.learners import Phase
 from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.tables import show
-from tests import toys
 from tests.commands import run
 from tests.report.whole import stream_of, task, task_costs, write_whole_results
-from tests.toys import builder, learn, training
 
 
 def shown(folder: Path, width: int = 120, **options: object) -> str:
@@ -143,79 +138,6 @@ def test_of_modular_learners_it_is_said_what_each_task_re_used_and_of_others_not
         assert nearest == ", ".join(f"{j}: {score:.3f}" for j, score in near)
     assert any(note["reused"] for note in results["notes"])
     assert "re-used" not in shown(fake(tmp_path, 2))
-
-
-class ScoredOtherwise(toys.Finetune):
-    def learn(self, task):
-        best = yield Phase(self.candidates(task), score=lambda c, val: 2.5)
-        self.adopt(best.candidate, task)
-
-
-def watched(
-    terminal: bool, cls: type = toys.Finetune, state: str = "train: 2 of 2 alive, best val 0."
-) -> str:
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=140)
-    display, s = ProgressDisplay(console), toys.stream()
-    display.on_stream_start("toy", len(s), 0)
-    learner = cls(build=builder(s), head=s.head, grid=[{"lr": 0.01}, {"lr": 0.02}], seed=0)
-    display.on_task_start(learner, s.task_without_data(0))
-    learn(learner, s, training(patience=100), callbacks=[display])
-    assert display.line is None or re.match(
-        rf"task 2 of 0\.\.2, \d+:\d\d left, {re.escape(state)}", display.line.tasks[0].fields["state"]
-    )
-    display.on_evaluated(learner, 1, [0.5])
-    if display.line:
-        display.line.refresh()
-    display.on_stream_end()
-    return console.file.getvalue()
-
-
-def test_progress_shows_task_phase_candidates_accuracy_and_time_left_on_a_terminal() -> None:
-    assert re.search(r"1 of 3 tasks learned and tested, \d+:\d\d left", watched(terminal=True))
-    watched(terminal=True, cls=ScoredOtherwise, state="train: 2 of 2 alive, best score 2.500")
-
-
-def test_progress_is_a_line_a_task_elsewhere() -> None:
-    lines = watched(terminal=False).splitlines()
-    assert len(lines) == 1
-    assert re.fullmatch(r"1 of 3 tasks learned, mean test accuracy on them 0\.500, \d+:\d\d left", lines[0])
-
-
-def test_one_task_is_no_tasks() -> None:
-    console = Console(file=io.StringIO(), width=120)
-    display = ProgressDisplay(console)
-    display.on_stream_start("toy", 1, learned=0)
-    display.on_evaluated(None, 1, [0.5])
-    assert console.file.getvalue() == "1 of 1 task learned, mean test accuracy on them 0.500\n"
-
-
-def test_elsewhere_a_line_a_minute_says_where_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("cl_lightning.callbacks.progress.monotonic", lambda: now[0])
-    console = Console(file=io.StringIO(), width=120)
-    display = ProgressDisplay(console)
-    display.on_stream_start("toy", 2, 0)
-    run = SimpleNamespace(
-        task=SimpleNamespace(index=0), step=50, blocks=SimpleNamespace(steps=100), best_accuracy=0.5,
-        phase=SimpleNamespace(name="train", score=None), active=[1], candidates=range(3),
-    )  # fmt: skip
-    for _ in range(130):
-        now[0] += 1
-        display.on_train_batch_end(None, SimpleNamespace(phase_run=run))  # type: ignore[arg-type]
-    lines = console.file.getvalue().splitlines()
-    alive = "train: 1 of 3 alive, best val 0.500, batch 50/100"
-    assert lines == [f"task 0 of 0..1, {left} left, {alive}" for left in ("3:00", "6:00")]
-
-
-def test_the_time_left_is_that_of_as_many_tasks_at_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("cl_lightning.callbacks.progress.monotonic", lambda: now[0])
-    console = Console(file=io.StringIO(), width=120)
-    display = ProgressDisplay(console)
-    display.on_stream_start("toy", 10, learned=4)  # a resumed run
-    now[0] += 60
-    display.on_evaluated(None, 6, [0.5] * 6 + [None] * 4)
-    assert console.file.getvalue() == "6 of 10 tasks learned, mean test accuracy on them 0.500, 2:00 left\n"
 
 
 @pytest.mark.parametrize(

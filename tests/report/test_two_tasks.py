@@ -10,8 +10,7 @@ import torch
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.parts.alphas import figure as alphas
-from cl_lightning.report.parts.two_tasks import figure
-from cl_lightning.report.two_tasks import by_rate
+from cl_lightning.report.parts.two_tasks import by_rate, figure
 from tests.commands import finished, run
 from tests.report.whole import task, whole_results
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -19,7 +20,10 @@ from cl_lightning.cli.command import main
 from cl_lightning.cli.jobs import new_sweep
 from cl_lightning.cli.launching import WatchedLauncher
 from cl_lightning.cli.report import main as report
+from cl_lightning.cli.slurm import followed, leave, refuse_left
+from cl_lightning.cli.sweeps import unsynced
 from cl_lightning.config.resolvers import sweep_name
+from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import write_job
 from tests.commands import SMALL
 
@@ -121,6 +125,72 @@ def test_a_folder_of_ones_own_keeps_its_sweep(tmp_path: Path, capfd) -> None:
     assert main([*QUICK, "--multirun", "seed=0", f"outputs={tmp_path}", f"hydra.sweep.dir={tmp_path}"]) == 2
     assert "is the folder of another sweep: learner=gem" in capfd.readouterr().err
     assert not list(tmp_path.rglob("multirun.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "leaves a sweep to Slurm: add hydra/launcher=submitit_slurm"),
+        (
+            ("hydra/sweeper=cl_task_level", "trainer.candidates_at_once=1"),
+            "add hydra/launcher=submitit_slurm",
+        ),
+        (
+            ("hydra/sweeper=cl_task_level", "trainer.candidates_at_once=1", "hydra/launcher=submitit_slurm"),
+            "The rounds of hydra/sweeper=cl_task_level wait for one another",
+        ),
+    ],
+)
+def test_what_cannot_be_left_to_slurm_is_refused_before_any_job(
+    options: tuple[str, ...], says: str, tmp_path: Path, capfd
+) -> None:
+    pytest.importorskip("submitit")
+    assert main([*QUICK, *options, "--submit", f"outputs={tmp_path}"]) == 2
+    assert says in capfd.readouterr().err
+    assert not list(tmp_path.rglob("jobs/*.json"))
+
+
+@pytest.fixture
+def slurm_without_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs in the place of Slurm's: of three jobs one was cancelled, one runs, and one is forgotten."""
+    for name, does in {"sacct": "exit 1", "squeue": "printf '7_0|CANCELLED\\n7_1|RUNNING\\n'"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+
+@pytest.mark.usefixtures("slurm_without_accounts")
+def test_without_accounts_squeue_says_which_jobs_have_ended(capfd) -> None:
+    watcher = pytest.importorskip("submitit").SlurmJob.watcher
+    watcher.clear()
+    with followed():
+        ended = [job for job in ("7_0", "7_1", "7_2") if watcher.is_done(job, mode="force")]
+    assert ended == ["7_0", "7_2"]
+    assert "update" not in vars(watcher)
+    assert capfd.readouterr() == ("", ""), "sacct's error, at each look"
+
+
+@pytest.mark.usefixtures("slurm_without_accounts")
+def test_jobs_that_were_left_and_have_not_ended_are_not_begun_again(tmp_path: Path, capsys) -> None:
+    sweep = tmp_path / "sweep"
+    for number in range(3):
+        write_job(sweep, number, {"overrides": [f"seed={number}"]})
+    leave(sweep, {0: "7_0", 1: "7_1", 2: "7_2"})
+    with pytest.raises(Refusal, match="1 jobs of this sweep are still with Slurm: 7_1"):
+        refuse_left(sweep)
+    assert report(["status", str(sweep)]) == 0
+    assert "sweep with Slurm (1 jobs there): 2 missing, 1 waiting" in capsys.readouterr().out
+
+
+def test_the_command_that_sends_a_sweeps_offline_runs_names_the_last_attempt_of_each(tmp_path: Path) -> None:
+    (tmp_path / "wandb" / "offline-run-1-aaa").mkdir(parents=True)
+    (tmp_path / "wandb" / "offline-run-2-bbb").mkdir()
+    assert unsynced(tmp_path) == [], "a run that did not log there"
+    (tmp_path / "wandb.json").write_text(json.dumps([{"id": "aaa"}, {"id": "bbb"}]))
+    last = tmp_path / "wandb" / "offline-run-2-bbb"
+    assert unsynced(tmp_path) == [last]
+    (last / "run-bbb.wandb.synced").touch()
+    assert unsynced(tmp_path) == [], "wandb sync leaves this"
 
 
 def named(task: Sequence[str], hydra: Sequence[str] = ()) -> str:

@@ -29,7 +29,7 @@ from cl_lightning.cli.command import main
 from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.report import main as report
 from cl_lightning.config.compose import without_deleted
-from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.resolvers import RULES, conf_dir
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.card import chosen_over_streams
@@ -251,7 +251,7 @@ def test_the_winners_file_alone_makes_the_very_configuration_whatever_the_comman
     job = ["learner=ewc", "stream=permuted", *command, "learner.strength=30"]
     monkeypatch.setattr("cl_lightning.cli.best.head_of", lambda *_: ["# @package _global_"])
     chosen = Chosen("f", [0], points=2, scored=2, score=0.5, flops=1, seconds=0.0, sweep="s")
-    with initialize_config_dir(conf_dir(), version_base="1.3"):
+    with initialize_config_dir(conf_dir(), **RULES):
         by_hand = compose("config", job, return_hydra_config=True)
         loader: Any = SimpleNamespace(**vars(GlobalHydra.instance().config_loader()))
         loader.load_configuration = loader.load_sweep_config = lambda *_: by_hand

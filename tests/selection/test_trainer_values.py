@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from cl_lightning.cli.command import main
-from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.config.resolvers import RULES, conf_dir
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.parts.stored import mapped
 from cl_lightning.runs.identity import relevant
@@ -47,7 +47,7 @@ def from_a_file(outputs: Path, *overrides: str) -> None:
     file = outputs / "conf" / "experiment" / "mine.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"# @package _global_\n{OmegaConf.to_yaml(own)}")
-    with initialize_config_dir(conf_dir(), version_base="1.3"):
+    with initialize_config_dir(conf_dir(), **RULES):
         cfg = compose(
             "config",
             [f"hydra.searchpath=[{outputs / 'conf'}]", "+experiment=mine", *QUICK, f"outputs={outputs}"],

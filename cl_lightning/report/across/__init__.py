@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cl_lightning.report.compare import head_of, in_a_cell, settings_of
+from cl_lightning.report.compare import head_of, in_a_cell
+from cl_lightning.report.groups import settings_of
 
 Runs = Sequence[Mapping[str, Any]]
 Learners = Mapping[str, Runs]

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cl_lightning.report.across import Learners, known, mean_and_deviation, seeds_of, streams
-from cl_lightning.report.style import colour, legend_above, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, colour, legend_above, panels
 
 SHOWN = {"average_accuracy": "ACC", "backward_transfer": "BWT", "forward_transfer": "FWT"}
 

@@ -4,13 +4,10 @@ probes, where all runs of a learner have them, else after each task."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cl_lightning.report.across import Learners, bands, known, seeds_of, streams
-from cl_lightning.report.style import legend_above, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, legend_above, panels
 
 
 def looks(run: Mapping[str, Any]) -> dict[float, float | None]:

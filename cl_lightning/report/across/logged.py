@@ -3,13 +3,8 @@ and Gal 2018): means over seeds in bands of a deviation."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cl_lightning.report.across import Learners, bands
-from cl_lightning.report.style import legend_above, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, legend_above, panels
 
 
 def figure(learners: Learners) -> Figure | None:

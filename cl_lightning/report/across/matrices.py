@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cl_lightning.report.across import Learners, seeds_of, streams
-from cl_lightning.report.style import panels, whole_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, panels, whole_numbers, without_gaps
 
 
 def figure(learners: Learners) -> Figure | None:
@@ -37,7 +32,4 @@ def figure(learners: Learners) -> Figure | None:
 
 def mean_matrix(matrices: list[list[list[float | None]]]) -> list[list[float]]:
     """NaN where a run has no entry."""
-    return [
-        [sum(cells) / len(cells) if None not in cells else float("nan") for cells in zip(*rows)]
-        for rows in zip(*matrices)
-    ]
+    return [[sum(without_gaps(cells)) / len(cells) for cells in zip(*rows)] for rows in zip(*matrices)]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cl_lightning.report.across import Learners
 from cl_lightning.report.parts.paths import draw_paths, height_of, module_paths
-from cl_lightning.report.style import panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, panels
 
 
 def figure(learners: Learners) -> Figure | None:

@@ -5,13 +5,10 @@ shown; memory and operations are logarithms, and less is further out."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cl_lightning.report.across import Learners, Runs, held, known, operations, streams
-from cl_lightning.report.style import WIDTH, colour, legend_above, marker
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import WIDTH, Figure, colour, legend_above, marker
 
 
 def figure(learners: Learners) -> Figure | None:

@@ -3,13 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cl_lightning.report.across import Learners, known, mean_and_deviation
-from cl_lightning.report.style import colour, legend_above, marker, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, colour, legend_above, marker, panels
 
 
 def figure(learners: Learners) -> Figure | None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cl_lightning.report.across import Learners, bands, held, seeds_of, streams
 from cl_lightning.report.parts.over_tasks import mean_so_far
-from cl_lightning.report.style import legend_above, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, legend_above, panels
 
 
 def figure(learners: Learners) -> Figure | None:

@@ -4,8 +4,6 @@ as in both."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cl_lightning.report.across import (
     Learners,
     held,
@@ -15,10 +13,7 @@ from cl_lightning.report.across import (
     seeds_of,
     streams,
 )
-from cl_lightning.report.style import colour, legend_above, logarithmic, marker, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, colour, legend_above, logarithmic, marker, panels
 
 
 def figure(learners: Learners) -> Figure | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cl_lightning.report.compare import Group
+from cl_lightning.report.groups import Group
 from cl_lightning.report.paper import mean_in
 
 CLAIMS = (  # row and columns of table 3, and why

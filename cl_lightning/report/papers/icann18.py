@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf, isnan, nan
 
-from cl_lightning.report.compare import Group
-from cl_lightning.report.paper import dnn_of
+from cl_lightning.report.beside import dnn_of
+from cl_lightning.report.groups import Group
 
 SOURCE = "mnist"
 NOT_RUN = "not run"
@@ -17,7 +18,7 @@ CLAIMS = ["claim", "asked for", "ours", "verdict"]  # heads
 def claims(groups: Sequence[Group]) -> list[list[str]]:
     """Rows of claim, what is asked for, ours and the verdict."""
     fc, ewc = of_model(groups, "fc"), of_model(groups, "ewc")
-    both = [(p, r) for g in groups for p, r in [(value(g, "prescient"), value(g, "realistic"))] if p and r]
+    gaps = [value(group, "prescient") - value(group, "realistic") for group in groups]
     return [
         row("fc forgets nothing under a permutation: DP10-10, realistic", "at least 0.93",
             value_on(fc, "DP10-10", "realistic"), at_least=0.93),
@@ -28,16 +29,16 @@ def claims(groups: Sequence[Group]) -> list[list[str]]:
         row("fc on D9-1a at a second rate of 0.001: last", "0.08 to 0.15",
             value_on(fc, "D9-1a", "last at 0.001"), at_least=0.08, at_most=0.15),
         row("EWC keeps more than fc on D9-1a at a second rate of 0.0001: last", "at least 0.15 more",
-            less(value_on(ewc, "D9-1a", "last at 0.0001"), value_on(fc, "D9-1a", "last at 0.0001")),
+            value_on(ewc, "D9-1a", "last at 0.0001") - value_on(fc, "D9-1a", "last at 0.0001"),
             at_least=0.15),
         row("fc on D5-5: the highest prescient", "0.58 to 0.69 printed, below 0.80",
             most(value(g, "prescient") for g in fc if kind(g).startswith("D5-5")), at_most=0.80),
         row("prescient is never below realistic: the least difference", "at least 0",
-            min((p - r for p, r in both), default=None), at_least=0.0),
+            -most(-gap for gap in gaps), at_least=0.0),
         *(
             row(f"{name} changes the conclusion little: realistic on D5-5a, away from fc's", "below 0.1",
-                away(value_on(of_model(groups, dnn), "D5-5a", "realistic"),
-                     value_on(fc, "D5-5a", "realistic")), at_most=0.1)
+                abs(value_on(of_model(groups, dnn), "D5-5a", "realistic")
+                    - value_on(fc, "D5-5a", "realistic")), at_most=0.1)
             for name, dnn in {"D-fc": "d_fc", "LWTA": "lwta"}.items()
         ),
     ]  # fmt: skip
@@ -49,11 +50,11 @@ def not_reproduced(groups: Sequence[Group]) -> list[list[str]]:
     why = "the released program tests EWC on one batch of 100 images, again and again, and takes the highest"
     for name, printed in (("D5-5a", 0.92), ("D9-1a", 1.0)):
         ours = value_on(of_model(groups, "ewc"), name, "prescient")
-        if ours is not None:
+        if not isnan(ours):
             rows.append([f"EWC on {name}, prescient", f"{printed:g}", f"{ours:.3f}", why])
     ours = value_on(of_model(groups, "fc"), "D9-1a", "realistic")
     released = value_on(of_model(groups, "fc"), "D9-1a", "realistic_as_released")
-    if ours is not None and released is not None:
+    if not isnan(ours + released):
         why = f"{released:.3f} as the released program chooses: the rate by D2, the last crossing"
         rows.append(["fc on D9-1a, realistic", "0.15", f"{ours:.3f}", why])
     return rows
@@ -77,42 +78,30 @@ def of_model(groups: Sequence[Group], name: str) -> list[Group]:
     ]
 
 
-def value(group: Group, result: str) -> float | None:
-    """The mean over seeds."""
+def value(group: Group, result: str) -> float:
+    """The mean over seeds; NaN where there is none."""
     found = group.mean_and_deviation(result)
-    return found and found[0]
+    return found[0] if found else nan
 
 
-def value_on(groups: Sequence[Group], of_kind: str, result: str) -> float | None:
+def value_on(groups: Sequence[Group], of_kind: str, result: str) -> float:
     """That of the runs on one pair of tasks with most seeds."""
     own = sorted((g for g in groups if kind(g) == of_kind), key=lambda g: -len(g.seeds))
-    return value(own[0], result) if own else None
+    return value(own[0], result) if own else nan
 
 
-def less(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one - other
+def most(values: Iterable[float]) -> float:
+    return max((each for each in values if not isnan(each)), default=nan)
 
 
-def away(one: float | None, other: float | None) -> float | None:
-    return None if (difference := less(one, other)) is None else abs(difference)
-
-
-def most(values: Iterable[float | None]) -> float | None:
-    return max((each for each in values if each is not None), default=None)
-
-
-def row(
-    claim: str, asked: str, ours: float | None, at_least: float | None = None, at_most: float | None = None
-) -> list[str]:
+def row(claim: str, asked: str, ours: float, at_least: float = -inf, at_most: float = inf) -> list[str]:
     """
     >>> row("sure", "at least 0.5", 0.4, at_least=0.5)
     ['sure', 'at least 0.5', '0.400', 'does not hold']
-    >>> row("sure", "beside it", 0.4), row("sure", "at least 0.5", None, at_least=0.5)
+    >>> row("sure", "beside it", 0.4), row("sure", "at least 0.5", nan, at_least=0.5)
     (['sure', 'beside it', '0.400', ''], ['sure', 'at least 0.5', '', 'not run'])
     """
-    if ours is None:
+    if isnan(ours):
         return [claim, asked, "", NOT_RUN]
-    if at_least is None and at_most is None:
-        return [claim, asked, f"{ours:.3f}", ""]
-    holds = (at_least is None or ours >= at_least) and (at_most is None or ours <= at_most)
-    return [claim, asked, f"{ours:.3f}", "holds" if holds else "does not hold"]
+    verdict = "holds" if at_least <= ours <= at_most else "does not hold"
+    return [claim, asked, f"{ours:.3f}", verdict if (at_least, at_most) != (-inf, inf) else ""]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan, nan
 
-from cl_lightning.report.compare import Group
-from cl_lightning.report.papers.icann18 import kind, less, most, of_model, row, value, value_on
+from cl_lightning.report.groups import Group
+from cl_lightning.report.papers.icann18 import kind, of_model, row, value, value_on
 
 MODELS = {"FC": "fc", "D-FC": "d_fc", "CONV": "conv", "D-CONV": "d_conv", "LWTA": "lwta"}  # but EWC
 
@@ -37,9 +38,9 @@ def claims(groups: Sequence[Group]) -> list[list[str]]:
         row("IMM by means on D5-5a, alpha 1/2 (honest)", "beside it",
             value_on(mean, "D5-5a", "end_on_both")),
         row("what modes' Fisher information costs: processor seconds more than means", "beside it",
-            less(value_on(mode, "D5-5a", "cpu_seconds"), value_on(mean, "D5-5a", "cpu_seconds"))),
+            value_on(mode, "D5-5a", "cpu_seconds") - value_on(mean, "D5-5a", "cpu_seconds")),
         row("the same: megabytes held more than means", "beside it",
-            less(value_on(mode, "D5-5a", "held"), value_on(mean, "D5-5a", "held"))),
+            value_on(mode, "D5-5a", "held") - value_on(mean, "D5-5a", "held")),
         row("stopping by 100 kept images of D1 recovers of best - last on D9-1a", "at least 0.8",
             recovered(fc, kept, "D9-1a"), at_least=0.8),
     ]  # fmt: skip
@@ -56,16 +57,15 @@ def not_reproduced(groups: Sequence[Group]) -> list[list[str]]:
     ]
 
 
-def smallest(groups: Sequence[Group]) -> tuple[int, float | None]:
+def smallest(groups: Sequence[Group]) -> tuple[int, float]:
     """On how many of the eight pairs of five classes each a model was run, and its smallest best."""
-    found = {kind(g): b for g in groups if kind(g).startswith("D5-5") and (b := value(g, "best_on_both"))}
-    worst = most(-each for each in found.values())
-    return len(found), None if worst is None else -worst
+    own = [(kind(g), value(g, "best_on_both")) for g in groups if kind(g).startswith("D5-5")]
+    known = {name: best for name, best in own if not isnan(best)}
+    return len(known), min(known.values(), default=nan)
 
 
-def recovered(plain: Sequence[Group], kept: Sequence[Group], pair: str) -> float | None:
+def recovered(plain: Sequence[Group], kept: Sequence[Group], pair: str) -> float:
     """Of what finetuning loses after its best point, the part that is not lost where kept images tell when to
     stop."""
     best, last = (value_on(plain, pair, f"{name}_on_both") for name in ("best", "last"))
-    stopped, lost = less(value_on(kept, pair, "end_on_both"), last), less(best, last)
-    return None if stopped is None or not lost else stopped / lost
+    return (value_on(kept, pair, "end_on_both") - last) / (best - last) if best != last else nan

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cl_lightning.report.compare import Group
+from cl_lightning.report.groups import Group
 from cl_lightning.report.paper import mean_in
 from cl_lightning.report.printed import tables
 

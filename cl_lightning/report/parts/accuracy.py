@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from cl_lightning.report.layout import Cell, Column, tables, three_digits, titled
-from cl_lightning.report.style import panels, whole_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from cl_lightning.report.style import Figure, panels, whole_numbers, without_gaps
 
 ORDER = 0  # among the tables of a run
 FEW = 10  # tasks up to which a run ends in its matrix
@@ -68,8 +64,7 @@ def line(results: Mapping[str, Any]) -> list[str]:
 def heat(matrix: Sequence[Sequence[float | None]]) -> Figure:
     """The accuracy matrix in colours, from 0 to 1; white where a task was not tested."""
     figure, (axes,) = panels(1, height=2.8)
-    values = [[float("nan") if value is None else value for value in row] for row in matrix]
-    image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    image = axes.imshow([*map(without_gaps, matrix)], vmin=0, vmax=1, cmap="viridis", aspect="auto")
     figure.colorbar(image, label="test accuracy")
     axes.set(xlabel="task", ylabel="tasks learned")
     whole_numbers(axes.xaxis)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cl_lightning.report.style import colour, panels
+from cl_lightning.report.style import Figure, colour, panels
 from cl_lightning.selection.rules import on_both
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHA = "alpha="
 

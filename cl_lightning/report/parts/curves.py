@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cl_lightning.report.style import panels, task_lines
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, panels, task_lines
 
 
 def figure(results: Mapping[str, Any]) -> Figure | None:

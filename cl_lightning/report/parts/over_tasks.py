@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cl_lightning.report.parts.costs import held_and_counted
-from cl_lightning.report.style import panels, task_lines, whole_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cl_lightning.report.style import Figure, panels, task_lines, whole_numbers, without_gaps
 
 
 def figure(results: Mapping[str, Any]) -> Figure:
@@ -20,9 +17,8 @@ def figure(results: Mapping[str, Any]) -> Figure:
     matrix = results["accuracy_matrix"]
     learned = list(range(1, len(matrix)))
     means = [mean_so_far(matrix, i) for i in learned]
-    task_lines(
-        each, {j: (learned[j:], [as_number(matrix[i][j]) for i in learned[j:]]) for j in range(len(learned))}
-    )
+    columns = [without_gaps(column) for column in zip(*matrix)]
+    task_lines(each, {j: (learned[j:], columns[j][j + 1 :]) for j in range(len(learned))})
     each.set_ylabel("accuracy\non each task")
     accuracy.plot(learned, means, marker=".", clip_on=False)  # points at 0 and 1 are whole
     accuracy.set(ylabel="mean accuracy\non tasks so far", ylim=(0, 1))
@@ -30,7 +26,7 @@ def figure(results: Mapping[str, Any]) -> Figure:
     memory.plot(learned, held, ".-", label="all that is held", clip_on=False)
     if counted:
         memory.plot(learned, counted, ".--", label="as Veniat et al. 2021", clip_on=False)
-        memory.legend(loc="lower right")
+        memory.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))  # beside no line
     memory.set(ylabel="memory, MB", xlabel="tasks learned", ylim=(0, None))
     for axes in (each, accuracy, memory):
         axes.set_xlim(0.5, len(learned) + 0.5)
@@ -41,8 +37,4 @@ def figure(results: Mapping[str, Any]) -> Figure:
 
 def mean_so_far(matrix: list[list[float | None]], learned: int) -> float:
     """NaN where a task was not tested."""
-    return sum(map(as_number, matrix[learned][:learned])) / learned
-
-
-def as_number(value: float | None) -> float:
-    return float("nan") if value is None else value
+    return sum(without_gaps(matrix[learned][:learned])) / learned

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 
 from cl_lightning.report.layout import Column, three_digits, with_title
-from cl_lightning.report.style import NEW, REUSED, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from cl_lightning.report.style import NEW, REUSED, Figure, panels
 
 ORDER = 4  # among the tables of a run
 FEW = 30  # tasks up to which each has its name
@@ -90,6 +86,7 @@ def draw_paths(axes: Any, paths: list[list[int]], names: list[str]) -> None:
     if few:
         axes.set_yticks(range(len(paths)), [shorten(name, 30) for name in names])
     else:
+        axes.set_yticks(range(0, len(paths), 10))
         axes.set_ylabel("task")
     axes.set_xticks(range(depth), [str(layer + 1) for layer in range(depth)])
     axes.set_yticks([task - 0.5 for task in range(1, len(paths))], minor=True)
