@@ -73,10 +73,21 @@ def check(arguments: list[str], code: int, said: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.all)])
+@pytest.mark.parametrize("examples", [25, pytest.param(1000, marks=pytest.mark.all)])
 def test_generated_command_lines_end_in_a_sentence_or_a_run(examples: int) -> None:
     many = settings(max_examples=examples, suppress_health_check=list(HealthCheck), derandomize=True)
     many(given(st.lists(overrides, min_size=1, max_size=2))(ends_in_a_sentence_or_a_run))()
+
+
+@pytest.mark.all
+def test_fifty_generated_command_lines_end_so_in_processes_of_their_own(tmp_path: Path) -> None:
+    def ends(arguments: list[str]) -> None:
+        own = [*SMALL, f"outputs={tmp_path}", "logger=none", "resume=false"]
+        result = process(*own, *arguments, cwd=tmp_path, check=False, timeout=120)
+        check(arguments, result.returncode, result.stderr)
+
+    fifty = settings(max_examples=50, suppress_health_check=list(HealthCheck), derandomize=True)
+    fifty(given(st.lists(overrides, min_size=1, max_size=2))(ends))()
 
 
 def ends_in_a_sentence_or_a_run(arguments: list[str]) -> None:
