@@ -82,8 +82,10 @@ LEARNERS: dict[str, Settings] = {  # with the keys that no paper tunes by experi
     "coreset_only": {"_target_": "VCLCoreset", "prior": "standard", "start": "likelihood", "logged": 0,
                      "draws": 100, "size": 40, "choice": "k_center", "coreset_epochs": None},
     "vgr": {"_target_": "VGR", "replay": "generated", "generator": "mlp", "generator_epochs": None,
+            "generator_lr": 2e-4, "generator_batch_size": 128,
             "per_class": None, "batch_per_task": None, "draws": 100},
-    "dgr": {"_target_": "DGR", "importance": None, "generator": "mlp", "generator_epochs": None},
+    "dgr": {"_target_": "DGR", "importance": None, "generator": "mlp", "generator_epochs": None,
+            "generator_lr": 2e-4, "generator_batch_size": 128},
     "mc_dropout": {"_target_": "MCDropout", "draws": 100},
     "new_head": {"_target_": "NewHead", "trunk": "freeze", "batch_norm": "first_task"},
     "new_leg": {"_target_": "NewLeg", "trunk": "freeze", "batch_norm": "first_task"},
@@ -365,6 +367,8 @@ def of_robust(experiment: str, learner: str) -> Settings:
         found |= {"learner.size": 200} if of_permuted else {}
     if learner in ("vgr", "dgr"):
         found["learner.generator_epochs"] = 200 if of_permuted else 50
+    if learner in ("vgr", "dgr") and not of_permuted:  # of the reduced size
+        found |= {"learner.generator_lr": 0.001, "learner.generator_batch_size": 32}
     if learner == "vgr" and of_permuted:
         found["learner.batch_per_task"] = 256
     return found

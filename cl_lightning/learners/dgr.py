@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from cl_lightning.config.checking import Count, Share
+from cl_lightning.config.checking import Count, Positive, Share
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Candidate, Learner, Phase, Phases
@@ -33,10 +33,13 @@ class DGR(Learner):
         importance: Share | None = None,
         generator: Kind = "mlp",
         generator_epochs: Count | None = None,
+        generator_lr: Positive = 2e-4,
+        generator_batch_size: Count = 128,
         **base: Any,
     ) -> None:
         super().__init__(**base)
         self.importance, self.generator, self.generator_epochs = importance, generator, generator_epochs
+        self.of_generator = {**SETTINGS, "lr": generator_lr, "batch_size": generator_batch_size}
 
     def on_task_start(self, task: Task) -> None:
         if self.network.needs_task or self.head.masks_training:
@@ -58,7 +61,7 @@ class DGR(Learner):
             train=pool,
             loss=lambda c, batch: adversarial_loss(c.network, batch.x, len(batch)),  # type: ignore[arg-type]
             epochs=self.generator_epochs,
-            settings=SETTINGS,
+            settings=self.of_generator,
             auxiliary=True,
         )
         self.memory = {"shape": shape, "generator": generator_of(made.candidate.network)}

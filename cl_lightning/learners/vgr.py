@@ -8,7 +8,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.backbones.bayesian import divergence, gaussian, gaussians
-from cl_lightning.config.checking import Count
+from cl_lightning.config.checking import Count, Positive
 from cl_lightning.data.task import Batch, Split, Task
 from cl_lightning.learners.base import Candidate, Phase, Phases
 from cl_lightning.learners.parts.averaging import Averaging
@@ -37,12 +37,15 @@ class VGR(Averaging):
         replay: Literal["generated", "stored"] = "generated",
         generator: Kind = "mlp",
         generator_epochs: Count | None = None,
+        generator_lr: Positive = 2e-4,
+        generator_batch_size: Count = 128,
         per_class: Count | None = None,
         batch_per_task: Count | None = None,
         **base: Any,
     ) -> None:
         super().__init__(**base)
         self.replay, self.generator, self.generator_epochs = replay, generator, generator_epochs
+        self.generator_lr, self.generator_batch_size = generator_lr, generator_batch_size
         self.per_class, self.batch_per_task = per_class, batch_per_task
 
     def fresh(self, *key: object, **options: object) -> nn.Module:
@@ -66,7 +69,7 @@ class VGR(Averaging):
     def learn_to_generate(self, task: Task) -> Phases:
         """A GAN a class, each on the examples of its class in mini-batches of all."""
         classes, counts = (each.tolist() for each in task.train.y.cpu().unique(return_counts=True))
-        shape, size = tuple(task.train.x.shape[1:]), SETTINGS["batch_size"]
+        shape, size = tuple(task.train.x.shape[1:]), self.generator_batch_size * len(classes)
         with seeded(self.seed, task.index, "generators"):
             gans = [Candidate(GAN(self.generator, shape), {"class": y}, f"class {y}") for y in classes]
 
@@ -80,7 +83,7 @@ class VGR(Averaging):
             train=task.train,
             loss=loss,
             epochs=self.generator_epochs,
-            settings={**SETTINGS, "batch_size": size * len(classes)},  # type: ignore[operator]
+            settings={**SETTINGS, "lr": self.generator_lr, "batch_size": size},
             keep="all",
             auxiliary=True,
         )

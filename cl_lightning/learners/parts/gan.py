@@ -17,11 +17,8 @@ from cl_lightning.randomness import moved
 Kind = Literal["mlp", "conv"]
 NOISE = 100  # numbers that an image is made of
 SLOPE = 0.2  # of LeakyReLU, as in Farquhar and Gal 2018
-# Adam's settings there; the size of a mini-batch is not printed.
-SETTINGS = {
-    "optimizer": "adam", "lr": 2e-4, "betas": [0.5, 0.999], "weight_decay": 0.0, "clip": None,
-    "batch_size": 128,
-}  # fmt: skip
+# Adam's there, too.
+SETTINGS = {"optimizer": "adam", "betas": [0.5, 0.999], "weight_decay": 0.0, "clip": None}
 
 
 class GAN(nn.Module):
