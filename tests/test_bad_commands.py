@@ -223,7 +223,7 @@ OWN = "+data.sources.own={{_target_: {}}}"
 @pytest.mark.parametrize(
     ("words", "must_be"),
     [
-        ("backbone={_target_: collections.OrderedDict}", "must make a torch.nn.Module"),
+        ("backbone={_target_: collections.OrderedDict}", "OrderedDict takes no head"),
         ("stream={_target_: collections.OrderedDict,name: x}", "must make a cl_lightning.data.streams"),
         ("trainer.callbacks=[{_target_: collections.OrderedDict}]", "make a pytorch_lightning.Callback"),
         (f"trainer.callbacks=[{{_target_: {__name__}.runs}}]", "make a pytorch_lightning.Callback"),
