@@ -58,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
     except OSError as error:
+        if error.filename is None:  # of the terminal or a pipe
+            raise
         print(plain(f"{error.filename}: {error.strerror}."), file=sys.stderr)
     return 2
 
