@@ -465,7 +465,7 @@ def test_a_sweep_that_is_killed_comes_to_the_same_end(kills: list[str], tmp_path
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_again_and_again_comes_to_the_same_end(tmp_path: Path) -> None:
     """``python -m tests.soak --sweeps 20`` kills more often."""
-    assert soak_sweeps(4, random.Random(0), tmp_path, victims=("sweeper",)) == 0
+    assert soak_sweeps(4, random.Random(0), tmp_path, victims=("sweeper",)).different == 0
 
 
 LAUNCHERS = [("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"), ("hydra/launcher=submitit_local",)]
