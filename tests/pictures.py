@@ -146,7 +146,7 @@ def synthetic() -> None:
             size = (side - 2) // picture.width * picture.width if picture.width < side else side - 2
             place = (margin + column * side + (side - size) // 2, row * side + (side - size) // 2)
             page.paste(ImageOps.fit(picture, (size, size), Image.Resampling.NEAREST), place)
-    page.save(IMAGES / "synthetic.png")
+    page.quantize(128, dither=Image.Dither.NONE).save(IMAGES / "synthetic.png", optimize=True)  # few bytes
 
 
 DRAWN: dict[str, Callable[[], Any]] = {
