@@ -69,7 +69,7 @@ def of(*words: str) -> list[Command]:
 
 
 def every(commands: Sequence[Command], tried: int = 1) -> pytest.MarkDecorator:
-    """Of which ``pytest`` tries one in so many."""
+    """The commands as a test's parameters; ``pytest`` tries one in so many of them."""
     of_all = [
         pytest.param(command, id=str(command), marks=[] if i % tried == 0 else pytest.mark.all)
         for i, command in enumerate(commands)
