@@ -266,7 +266,7 @@ def test_a_sweeper_that_chooses_gets_the_mean_validation_accuracy_at_the_end(
 
 @pytest.mark.usefixtures("choosing")
 def test_a_sweep_of_another_sweeper_ends_as_ours_do(tmp_path: Path) -> None:
-    """In a table of its runs, and in lines that say how far it came and what shows it."""
+    """A study ends in a table of its runs, and in lines that say how far it came and what shows it."""
     study = (*CHOOSES, *SMALL, f"outputs={tmp_path}")
     for _ in range(2):  # what jobs said in an earlier start is forgotten
         done = command(*study)
