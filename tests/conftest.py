@@ -74,6 +74,12 @@ def threads() -> None:
 
 
 @pytest.fixture(autouse=True)
+def wandb_service_of_the_process_alone() -> None:
+    """A program that a test starts looks for no process of W&B's that an earlier test used, and ended."""
+    os.environ.pop("WANDB_SERVICE", None)
+
+
+@pytest.fixture(autouse=True)
 def modules_of_the_test_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that a test wrote and imported is gone after it: another test may write one of that name."""
     before, folder = set(sys.modules), str(tmp_path_factory.getbasetemp())
