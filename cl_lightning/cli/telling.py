@@ -11,6 +11,8 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from cl_lightning.selection.sweep import JOBS, OURS, as_override, read_jobs
 
+studies: list[DictConfig] = []  # the sweep that is going on, where its sweeper is not ours
+
 
 class Told(Callback):
     """What a sweep tells its jobs: its folder, since by their own arguments they would name another; and by
@@ -28,14 +30,22 @@ class Told(Callback):
         if is_of_another(config):
             for path in Path(folder, JOBS).glob("*.json"):
                 path.unlink()  # what jobs said in an earlier start
+            studies[:] = [config]
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         if is_of_another(config):
-            from cl_lightning.cli.sweeps import show_folders, tell_state
+            from cl_lightning.cli.sweeps import show_folders
 
-            folder = Path(config.hydra.sweep.dir).resolve()
-            show_folders([Path(job["folder"]) for job in read_jobs(folder) if "done" in job])
-            tell_state(folder, config)
+            jobs = read_jobs(Path(config.hydra.sweep.dir).resolve())
+            show_folders([Path(job["folder"]) for job in jobs if "done" in job])
+
+
+def tell_studies() -> None:
+    """Say of a sweep with another sweeper, however it ended, what ours say of themselves."""
+    while studies:
+        from cl_lightning.cli.sweeps import tell_state
+
+        tell_state(studies.pop())
 
 
 def is_of_another(config: DictConfig) -> bool:
