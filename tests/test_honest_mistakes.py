@@ -355,7 +355,7 @@ class DrawsByNumpy(OwnNetwork):
         (WorksInPlace, "was changed in place"),
         (LayerOfTheClass, r"keeps self\.network\.network\.between\.weight.*where torch does not see it"),
         (DrawsWeightsByNumpy, "begins with other weights each time"),
-        (MakesALayerInForward, r"Linear\.weight is made .* never be trained\.\nMake all layers .*\nat .*Linear\("),
+        (MakesALayerInForward, r"Linear\.weight is made .*\nMake all layers .*\nat .*Linear\("),
         (UsesALayerOnce, r"Linear\.weight is made when the optimizer has its parameters"),
         (MakesALayerToTrain, r"MakesALayerToTrain\.scale is made"),
         (Detaches, "would learn nothing"),
