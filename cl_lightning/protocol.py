@@ -98,21 +98,14 @@ class running:
 
 
 class running_first(running):
-    """A guard in the first mini-batch of a phase. It also sees layers that are made there, and draws from
-    generators that are not seeded there: a look at these takes too long for each mini-batch."""
+    """A guard in the first mini-batch of a phase. It also sees draws from generators that are not seeded
+    there: a look at these takes too long for each mini-batch."""
 
-    __slots__ = ("layers", "states")
+    __slots__ = ("states",)
 
     def __enter__(self) -> None:
-        from torch.nn.modules.module import register_module_parameter_registration_hook  # late, as numpy
-
         super().__enter__()
         self.states = unseeded_generators()
-        self.layers = register_module_parameter_registration_hook(refuse_late)
-
-    def __exit__(self, *ended: Any) -> None:
-        self.layers.remove()
-        super().__exit__(*ended)
 
     def check(self) -> None:
         super().check()
@@ -188,15 +181,6 @@ def also_handed(tensors: Sequence[Any]) -> None:
 def versions(tensors: Sequence[Any]) -> list[int]:
     """How often each was changed in place, as torch counts it."""
     return [tensor._version for tensor in tensors]  # private: torch has no public count
-
-
-def refuse_late(module: Any, name: str, parameter: Any) -> None:
-    """A layer that a learner or its network makes while it is trained."""
-    if parameter.requires_grad:
-        raise RuntimeError(
-            f"{type(module).__name__}.{name} is made when the optimizer has its parameters: it would never "
-            "be trained.\nMake all layers in __init__; nn.LazyLinear finds its size out by itself."
-        )
 
 
 def unseeded_generators() -> dict[str, Any]:

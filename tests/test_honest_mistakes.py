@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn as nn
 
+from cl_lightning.backbones import Backbone
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
@@ -336,6 +337,19 @@ class MakesALayerToTrain(OwnNetwork):
         return super().forward(x, task) * (self.scale if self.training else 1)
 
 
+class MakesALayerAtItsFirstCall(Backbone):
+    """First called when it is scored before the first mini-batch: a backbone is not tried."""
+
+    def __init__(self, input_shape, head) -> None:
+        first = {"flatten": nn.Flatten(), "linear": nn.Linear(int(np.prod(input_shape)), 8)}
+        super().__init__(first, nn.Linear(8, head.num_outputs), ("flatten", "head"))
+
+    def forward(self, x, task=None):
+        if not hasattr(self, "scale"):
+            self.scale = nn.Parameter(torch.ones(1))
+        return super().forward(x, task) * self.scale
+
+
 class Detaches(OwnNetwork):
     def forward(self, x, task):
         return super().forward(x, task).detach()
@@ -355,9 +369,13 @@ class DrawsByNumpy(OwnNetwork):
         (WorksInPlace, "was changed in place"),
         (LayerOfTheClass, r"keeps self\.network\.network\.between\.weight.*where torch does not see it"),
         (DrawsWeightsByNumpy, "begins with other weights each time"),
-        (MakesALayerInForward, r"Linear\.weight is made .*\nMake all layers .*\nat .*Linear\("),
-        (UsesALayerOnce, r"Linear\.weight is made when the optimizer has its parameters"),
-        (MakesALayerToTrain, r"MakesALayerToTrain\.scale is made"),
+        (
+            MakesALayerInForward,
+            r"made network\.between\.weight while it was trained\. No optimizer",
+        ),
+        (UsesALayerOnce, r"UsesALayerOnce\.forward makes Linear anew each time"),
+        (MakesALayerToTrain, r"made network\.scale while it was trained"),
+        (MakesALayerAtItsFirstCall, r"made scale while it was trained"),
         (Detaches, "would learn nothing"),
         (DrawsByNumpy, r"global generator of numpy\.random"),
     ],
