@@ -59,11 +59,8 @@ def as_backbone(made: Any, shape: tuple[int, ...], num_outputs: int) -> Any:
     network, training = OwnNetwork(made), made.training
     late: dict[nn.Parameter, nn.Module] = {}
     noting = register_module_parameter_registration_hook(lambda layer, _, p: late.update({p: layer}))
-    try:
-        with torch.no_grad(), running(made, "forward"):
-            found = network.eval()(torch.zeros(1, *shape), 0)
-    finally:
-        noting.remove()
+    with torch.no_grad(), running(made, "forward"), noting:
+        found = network.eval()(torch.zeros(1, *shape), 0)
     held = set(network.parameters())
     if lost := [type(layer).__name__ for p, layer in late.items() if p.requires_grad and p not in held]:
         raise Refusal(

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cl_lightning.cli.jobs import Job, from_here
 from cl_lightning.cli.slurm import left_in
+from cl_lightning.cli.telling import begun
 from cl_lightning.config.resolvers import sweep_name
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.selection.stream_level import Choice, Scored, winning
@@ -82,10 +83,8 @@ def sweep_lock(sweeper: Any) -> Iterator[None]:
                 f"{folder} is the folder of another sweep: {' '.join(found['arguments'])}\n"
                 "Give another with hydra.sweep.dir=, or leave it out: each sweep then has its own."
             )
-        try:
-            yield
-        finally:
-            tell_state(sweeper.config)
+        begun.append(sweeper.config)
+        yield
 
 
 def tell_state(config: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""What sweeps tell their jobs, and those of other sweepers say at their end: a callback of Hydra's."""
+"""What sweeps tell their jobs and say at their end: a callback of Hydra's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from cl_lightning.selection.sweep import JOBS, OURS, as_override, read_jobs
 
-studies: list[DictConfig] = []  # the sweep that is going on, where its sweeper is not ours
+begun: list[DictConfig] = []  # the sweep that is going on: how far it came is told when it ends
 
 
 class Told(Callback):
@@ -30,7 +30,7 @@ class Told(Callback):
         if is_of_another(config):
             for path in Path(folder, JOBS).glob("*.json"):
                 path.unlink()  # what jobs said in an earlier start
-            studies[:] = [config]
+            begun.append(config)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         if is_of_another(config):
@@ -40,12 +40,12 @@ class Told(Callback):
             show_folders([Path(job["folder"]) for job in jobs if "done" in job])
 
 
-def tell_studies() -> None:
-    """Say of a sweep with another sweeper, however it ended, what ours say of themselves."""
-    while studies:
+def tell_end() -> None:
+    """Say how far the sweep came, however it ended."""
+    while begun:
         from cl_lightning.cli.sweeps import tell_state
 
-        tell_state(studies.pop())
+        tell_state(begun.pop())
 
 
 def is_of_another(config: DictConfig) -> bool:
