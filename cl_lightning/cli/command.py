@@ -21,7 +21,6 @@ import cl_lightning.termination as termination
 from cl_lightning.cli.help import LISTINGS, PLACE, help_page, listing, listing_as_json, user_folders
 from cl_lightning.cli.names import first_of_a_sweep
 from cl_lightning.cli.sentences import ARGUMENTS, did_you_mean, from_hydra, refuse_lists, sentence
-from cl_lightning.cli.telling import tell_end
 from cl_lightning.config.resolvers import BEFORE_1_4, RULES, conf_dir
 from cl_lightning.config.version import VERSION
 from cl_lightning.errors import Refusal, plain
@@ -120,7 +119,12 @@ def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
             print("Interrupted. The same command goes on where it was.", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
     finally:
-        tell_end()
+        from cl_lightning.cli.jobs import begun
+
+        if begun:
+            from cl_lightning.cli.sweeps import tell_state
+
+            tell_state(begun.pop())
 
 
 def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:

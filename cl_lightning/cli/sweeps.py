@@ -16,9 +16,8 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.cli.jobs import Job, from_here
+from cl_lightning.cli.jobs import Job, begun, from_here
 from cl_lightning.cli.slurm import left_in
-from cl_lightning.cli.telling import begun
 from cl_lightning.config.resolvers import sweep_name
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.selection.stream_level import Choice, Scored, winning

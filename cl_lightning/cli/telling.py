@@ -9,9 +9,8 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict, read_write
 
+from cl_lightning.cli.jobs import begun
 from cl_lightning.selection.sweep import JOBS, OURS, as_override, read_jobs
-
-begun: list[DictConfig] = []  # the sweep that is going on: how far it came is told when it ends
 
 
 class Told(Callback):
@@ -38,14 +37,6 @@ class Told(Callback):
 
             jobs = read_jobs(Path(config.hydra.sweep.dir).resolve())
             show_folders([Path(job["folder"]) for job in jobs if "done" in job])
-
-
-def tell_end() -> None:
-    """Say how far the sweep came, however it ended."""
-    while begun:
-        from cl_lightning.cli.sweeps import tell_state
-
-        tell_state(begun.pop())
 
 
 def is_of_another(config: DictConfig) -> bool:
