@@ -10,23 +10,17 @@ import torch
 
 from cl_lightning.config.checking import Count
 from cl_lightning.data.sources.synthetic.drawing import (
-    NOTHING,
     Drawn,
     Draws,
     colours,
-    curve,
-    ellipse,
     grid,
     ink,
-    line,
     look,
     over,
-    polygon,
-    symmetric,
     to_bytes,
-    union,
     window,
-)  # fmt: skip
+)
+from cl_lightning.data.sources.synthetic.shapes import layers, shapes
 
 SIDE = 100
 
@@ -44,11 +38,7 @@ class Fruits(Drawn):
     test: Count = 2_052
 
     kind = "fruits"
-    classes = (
-        "Cherry 2", "Cherry Rainier", "Peach 2", "Strawberry Wedge", "Tomato 1", "Apple Braeburn",
-        "Apple Granny Smith", "Banana",
-        "Lemon", "Pear Williams",
-    )  # fmt: skip
+    classes = tuple(shapes()["fruits"])
     chunk = 100
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -104,32 +94,4 @@ SKINS = torch.tensor([
 @cache
 def fruit_fields() -> torch.Tensor:
     """(10 fruits, body and stem, 64, 64)"""
-    apple = union(ellipse(-0.2, 0, 0.48, 0.6), ellipse(0.2, 0, 0.48, 0.6))
-    berry = symmetric((0.2, -0.55), (0.5, -0.4), (0.45, 0.0), (0.12, 0.6)) - 0.08
-    banana = curve([(-0.65, -0.4), (-0.4, 0.65), (0.4, 0.65), (0.65, -0.4)], 0.18)
-    pear = union(ellipse(0, 0.25, 0.5, 0.48), ellipse(0, -0.3, 0.27, 0.4))
-    leaves = polygon(
-        (-0.35, -0.75), (-0.1, -0.6), (0.0, -0.85), (0.1, -0.6), (0.35, -0.75), (0.15, -0.45), (-0.15, -0.45)
-    )
-    star = union(
-        *(
-            line([(0, 0), (0.25 * math.cos(a), 0.25 * math.sin(a))], 0.03)
-            for a in (2 * math.pi * i / 5 for i in range(5))
-        )
-    )
-    fruits = (
-        (ellipse(0, 0.1, 0.5, 0.48), curve([(0, -0.3), (0.05, -0.75), (0.25, -0.85)], 0.03)),
-        (ellipse(0, 0.1, 0.55, 0.48), curve([(0, -0.3), (-0.05, -0.75), (-0.25, -0.85)], 0.03)),
-        (
-            union(ellipse(-0.12, 0, 0.52, 0.6), ellipse(0.12, 0, 0.5, 0.58)),
-            curve([(0, -0.6), (-0.1, 0), (0, 0.6)], 0.01),
-        ),
-        (berry, leaves),
-        (ellipse(0, 0, 0.66, 0.58), star),
-        (apple, line([(0, -0.5), (0.05, -0.8)], 0.03)),
-        (apple, line([(0, -0.5), (-0.05, -0.8)], 0.03)),
-        (banana, line([(0.63, -0.4), (0.68, -0.65)], 0.05)),
-        (union(ellipse(0, 0, 0.62, 0.45), ellipse(0.6, 0, 0.15, 0.1)), NOTHING),
-        (pear, line([(0, -0.65), (0.05, -0.9)], 0.03)),
-    )
-    return torch.stack([torch.stack(layers) for layers in fruits])
+    return torch.stack([layers(fruit.values()) for fruit in shapes()["fruits"].values()])

@@ -6,7 +6,6 @@ The signs of a script are fixed: ``seed`` changes who writes, not what is writte
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,8 +25,8 @@ from cl_lightning.data.sources.synthetic.drawing import (
     to_bytes,
     union,
     window,
-    without,
 )
+from cl_lightning.data.sources.synthetic.shapes import layers, shapes
 from cl_lightning.randomness import rng
 
 
@@ -171,28 +170,4 @@ def headline_fields() -> torch.Tensor:
 @cache
 def sign_fields() -> torch.Tensor:
     """(10 signs, 64, 64)"""
-    ring = [(0.5 * math.cos(a / 8 * math.pi), 0.55 * math.sin(a / 8 * math.pi)) for a in range(17)]
-    teeth = [(-0.4, -0.6), (-0.2, -0.2), (0.0, -0.55), (0.25, -0.2), (0.5, -0.65)]
-    upper, lower = (
-        [(0.4, -0.75), (-0.6, -0.6), (-0.3, -0.1), (0.3, -0.05)],
-        [(0.3, -0.05), (-0.8, 0.1), (-0.3, 0.9), (0.5, 0.65)],
-    )
-    signs = (
-        ellipse(0, 0, 0.16, 0.16),
-        line([(-0.08, -0.75), (0.05, 0.75)], 0.03),
-        union(
-            line([(-0.25, -0.6), (-0.15, 0.8)], 0.03),
-            curve([(-0.25, -0.6), (0.0, 0.1), (0.5, -0.1), (0.45, -0.7)], 0.03),
-        ),
-        union(line([(-0.4, -0.6), (-0.3, 0.8)], 0.03), line(teeth, 0.03)),
-        union(curve(upper, 0.03), curve(lower, 0.03)),
-        without(line(ring, 0.05), ellipse(0, 0, 0.3, 0.3)),
-        line([(-0.45, -0.6), (0.3, -0.6), (0.4, 0.75)], 0.03),
-        line([(-0.5, -0.7), (0.0, 0.7), (0.5, -0.7)], 0.03),
-        line([(-0.5, 0.7), (0.0, -0.7), (0.5, 0.7)], 0.03),
-        union(
-            without(ellipse(-0.05, -0.4, 0.35, 0.32), ellipse(-0.05, -0.4, 0.27, 0.24)),
-            line([(0.28, -0.4), (0.38, 0.75)], 0.03),
-        ),
-    )
-    return torch.stack(signs)
+    return layers(shapes()["sign_digits"].values())
