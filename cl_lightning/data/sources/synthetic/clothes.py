@@ -39,28 +39,19 @@ class Clothes(Drawn):
         theta = window(angle, shear, width, height, draws.uniform(-0.08, 0.08), draws.uniform(-0.08, 0.08))
         outline, seams = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05)).split(1, 1)
         cover = ink(outline, draws.uniform(-0.03, 0.05, 1, 1, 1), 0.03)
-        drawn_seams = ink(seams, draws.uniform(-0.01, 0.01, 1, 1, 1), 0.03) * draws.uniform(
-            -0.35, 0.35, 1, 1, 1
-        )
-        grey = (
-            draws.uniform(0.3, 0.95, 1, 1, 1)
-            + cloth(draws)
-            + drawn_seams
-            - 0.15 * ink(outline.abs(), 0.03, 0.03)
-        )
-        return to_bytes(
-            cover * grey.clamp(0.08, 1) + draws.normal(1, SIDE, SIDE) * draws.uniform(0.01, 0.1, 1, 1, 1)
-        )
+        drawn_seams = ink(seams, draws.uniform(-0.01, 0.01, 1, 1, 1), 0.03)
+        drawn_seams = drawn_seams * draws.uniform(-0.35, 0.35, 1, 1, 1)
+        grey = draws.uniform(0.3, 0.95, 1, 1, 1) + cloth(draws) + drawn_seams
+        worn = cover * (grey - 0.15 * ink(outline.abs(), 0.03, 0.03)).clamp(0.08, 1)
+        return to_bytes(worn + draws.normal(1, SIDE, SIDE) * draws.uniform(0.01, 0.1, 1, 1, 1))
 
 
 def cloth(draws: Draws) -> torch.Tensor:
     """Light and pattern (n, 1, 28, 28) around 0: folds on all, and nothing, stripes either way, or a
     print."""
     axis = torch.linspace(-1, 1, SIDE)
-    wave = draws.uniform(3, 8, 1, 1, 1) * math.pi, draws.uniform(0, 2 * math.pi, 1, 1, 1)
-    across, along = (
-        (wave[0] * way + wave[1]).sin() for way in (axis[None, None, :, None], axis[None, None, None, :])
-    )
+    often, phase = draws.uniform(3, 8, 1, 1, 1) * math.pi, draws.uniform(0, 2 * math.pi, 1, 1, 1)
+    across, along = ((often * way + phase).sin() for way in (axis[:, None], axis[None, :]))
     patterns = torch.stack(torch.broadcast_tensors(across * 0, across, along, draws.clouds(1, 9, SIDE)))
     pattern = patterns[draws.pick(4), torch.arange(draws.n)]
     return pattern * draws.uniform(0.05, 0.3, 1, 1, 1) + draws.clouds(1, 4, SIDE) * 0.08

@@ -43,44 +43,24 @@ class Fruits(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), fruit_fields()
-        size = draws.uniform(1.0, 1.6)
-        nothing = torch.zeros(len(labels))
-        theta = window(
-            draws.uniform(-math.pi, math.pi),
-            draws.uniform(-0.15, 0.15),
-            size * draws.uniform(0.85, 1.18),
-            size,
-            nothing,
-            nothing,
-        )
+        size, nothing = draws.uniform(1.0, 1.6), torch.zeros(len(labels))
+        angle, shear = draws.uniform(-math.pi, math.pi), draws.uniform(-0.15, 0.15)
+        theta = window(angle, shear, size * draws.uniform(0.85, 1.18), size, nothing, nothing)
         body, stem = look(fields[labels], grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05)).split(1, 1)
         hue, change, spots = SKINS[labels][:, :, None, None, None].unbind(1)
         blush = torch.sigmoid(draws.clouds(1, 3, SIDE) * 3)[:, 0]
         hue = hue[:, 0] + change[:, 0] * blush + draws.normal(1, 1) * 0.03
-        skin = colours(
-            hue,
-            draws.uniform(0.5, 0.95, 1, 1).expand_as(blush),
-            draws.uniform(0.65, 1, 1, 1).expand_as(blush),
-        )
-        round_shade = (
-            0.45 + 0.55 * (1 - (1 + body / 0.45).clamp(0, 1) ** 2).sqrt() + 0.12 * draws.clouds(1, 2, SIDE)
-        )
-        seeds = spots * above_noise(draws) * 0.3
-        picture = over(
-            torch.ones(len(labels), 3, SIDE, SIDE),
-            ink(body, 0.0, 0.015),
-            (skin * round_shade + seeds).clamp(0, 1),
-        )
-        wood = colours(
-            draws.uniform(0.07, 0.3, 1, 1), draws.uniform(0.4, 0.8, 1, 1), draws.uniform(0.2, 0.55, 1, 1)
-        )
+        saturation, value = draws.uniform(0.5, 0.95, 1, 1), draws.uniform(0.65, 1, 1, 1)
+        skin = colours(hue, saturation.expand_as(blush), value.expand_as(blush))
+        shade = 0.45 + 0.55 * (1 - (1 + body / 0.45).clamp(0, 1) ** 2).sqrt()  # as of a ball
+        shade = shade + 0.12 * draws.clouds(1, 2, SIDE)
+        specks = torch.sigmoid((draws.clouds(1, 25, SIDE) - 0.9) * 8)
+        fruit = (skin * shade + spots * specks * 0.3).clamp(0, 1)
+        picture = over(torch.ones(len(labels), 3, SIDE, SIDE), ink(body, 0.0, 0.015), fruit)
+        hue, saturation = draws.uniform(0.07, 0.3, 1, 1), draws.uniform(0.4, 0.8, 1, 1)
+        wood = colours(hue, saturation, draws.uniform(0.2, 0.55, 1, 1))
         picture = over(picture, ink(stem, 0.0, 0.015), wood)
         return to_bytes(picture + draws.normal(3, SIDE, SIDE) * 0.01)
-
-
-def above_noise(draws: Draws) -> torch.Tensor:
-    """Small specks (n, 1, 100, 100)."""
-    return torch.sigmoid((draws.clouds(1, 25, SIDE) - 0.9) * 8)
 
 
 # hue, how far the blush moves it, how strong the specks are

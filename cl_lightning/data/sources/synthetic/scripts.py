@@ -52,10 +52,8 @@ def write(fields: torch.Tensor, pen: Pen, draws: Draws) -> torch.Tensor:
     distance = look(fields[:, None], grid(theta, pen.side, warp))
     drawn = ink(distance, draws.uniform(*pen.widths, 1, 1, 1), draws.uniform(0.02, 0.05, 1, 1, 1))
     drawn = torch.maximum(drawn, stray_stroke(draws, pen.side)[:, None] * draws.chance(0.4, 1, 1, 1))
-    return to_bytes(
-        drawn * draws.uniform(pen.faintest, 1, 1, 1, 1)
-        + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1)
-    )
+    faded = drawn * draws.uniform(pen.faintest, 1, 1, 1, 1)
+    return to_bytes(faded + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,8 @@ class CursiveScript(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), cursive_fields()
-        way = draws.pick(fields.shape[1])
-        return write(
-            fields[labels, way],
-            Pen(28, turn=0.3, bend=0.2, widths=(0.02, 0.1), faintest=0.15, noise=0.35),
-            draws,
-        )
+        pen = Pen(28, turn=0.3, bend=0.2, widths=(0.02, 0.1), faintest=0.15, noise=0.35)
+        return write(fields[labels, draws.pick(fields.shape[1])], pen, draws)
 
 
 @dataclass(frozen=True)
@@ -99,12 +93,8 @@ class HeadlineScript(Drawn):
     chunk = 2000
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        draws = Draws(len(labels), generator)
-        return write(
-            headline_fields()[labels],
-            Pen(32, turn=0.12, bend=0.07, widths=(0.01, 0.06), faintest=0.2, noise=0.25),
-            draws,
-        )
+        pen = Pen(32, turn=0.12, bend=0.07, widths=(0.01, 0.06), faintest=0.2, noise=0.25)
+        return write(headline_fields()[labels], pen, Draws(len(labels), generator))
 
 
 @dataclass(frozen=True)
@@ -120,12 +110,8 @@ class SignDigits(Drawn):
     chunk = 2000
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        draws = Draws(len(labels), generator)
-        return write(
-            sign_fields()[labels],
-            Pen(28, turn=0.3, bend=0.16, widths=(0.0, 0.1), faintest=0.15, noise=0.4),
-            draws,
-        )
+        pen = Pen(28, turn=0.3, bend=0.16, widths=(0.0, 0.1), faintest=0.15, noise=0.4)
+        return write(sign_fields()[labels], pen, Draws(len(labels), generator))
 
 
 @cache

@@ -34,9 +34,9 @@ def shapes() -> dict[str, Any]:
     return yaml.load(Path(__file__).with_name("shapes.yaml").read_text(), yaml.CSafeLoader)
 
 
-def layers(texts: Iterable[str], t: float = 0.0) -> torch.Tensor:
+def layers(texts: Iterable[str]) -> torch.Tensor:
     """(layers, 64, 64)"""
-    return torch.stack([layer(text, t) for text in texts])
+    return torch.stack([layer(text) for text in texts])
 
 
 def layer(text: str, t: float = 0.0) -> torch.Tensor:

@@ -67,9 +67,8 @@ class Surface:
         s, t = smooth(u - i), smooth(v - j)
         values = self.table[:, 2].contiguous()
         corners = [[values[self.place(i + a, j + b)] for a in (0, 1)] for b in (0, 1)]
-        return torch.lerp(
-            torch.lerp(corners[0][0], corners[0][1], s), torch.lerp(corners[1][0], corners[1][1], s), t
-        )
+        upper, lower = (torch.lerp(left, right, s) for left, right in corners)
+        return torch.lerp(upper, lower, t)
 
     def rough(self) -> torch.Tensor:
         """Noise of three sizes."""
@@ -352,11 +351,9 @@ class Textures(Drawn):
         pictures: list[torch.Tensor] = [torch.empty(0)] * len(labels)
         for label, name in enumerate(self.classes):
             rows = (labels == label).nonzero().flatten().tolist()
-            if rows:
-                for row, picture in zip(
-                    rows, self.pictures(name, len(rows), rng(self.kind, self.seed, split, name))
-                ):
-                    pictures[row] = picture
+            of_class = self.pictures(name, len(rows), rng(self.kind, self.seed, split, name)) if rows else ()
+            for row, picture in zip(rows, of_class):
+                pictures[row] = picture
         return pictures
 
     def pictures(self, name: str, n: int, generator: torch.Generator) -> list[torch.Tensor]:
@@ -365,23 +362,13 @@ class Textures(Drawn):
         heights, widths = (torch.randint(LEAST, MOST + 1, (n,), generator=generator) for _ in "hw")
         surface = seen(draws, periods * MOST / torch.minimum(heights, widths), turn)
         bright = pattern(surface).clamp(0, 1)[:, None]
-        colour = over(
-            any_colour(draws).expand(-1, -1, MOST, MOST),
-            smooth(draws.clouds(1, 3, MOST).sigmoid()) * 0.5,
-            any_colour(draws),
-        )
+        ground = any_colour(draws).expand(-1, -1, MOST, MOST)
+        colour = over(ground, smooth(draws.clouds(1, 3, MOST).sigmoid()) * 0.5, any_colour(draws))
         contrast = draws.uniform(0.25, 0.45, 1, 1, 1) * (1 - 2 * draws.chance(0.25, 1, 1, 1))
-        picture = (
-            0.5 * colour
-            + 0.25
-            + (bright - 0.5) * 2 * contrast
-            + 0.4 * (bright - 0.5) * (any_colour(draws) - 0.5)
-        )
-        picture = (
-            picture
-            + draws.clouds(1, 2, MOST) * 0.06
-            + draws.normal(3, MOST, MOST) * draws.uniform(0.01, 0.06, 1, 1, 1)
-        )
+        picture = 0.5 * colour + 0.25 + (bright - 0.5) * 2 * contrast
+        picture = picture + 0.4 * (bright - 0.5) * (any_colour(draws) - 0.5)
+        picture = picture + draws.clouds(1, 2, MOST) * 0.06
+        picture = picture + draws.normal(3, MOST, MOST) * draws.uniform(0.01, 0.06, 1, 1, 1)
         return [
             whole[:, :height, :width].clone()
             for whole, height, width in zip(to_bytes(picture), heights.tolist(), widths.tolist())
