@@ -209,11 +209,8 @@ def stained(s: Surface) -> torch.Tensor:
 def waffled(s: Surface) -> torch.Tensor:
     x, y = 2 * part(s.u) - 1, 2 * part(s.v) - 1
     wall = torch.maximum(x.abs(), y.abs())
-    return torch.where(
-        wall > 0.75,
-        torch.ones_like(wall),
-        0.3 + 0.35 * torch.where(x.abs() > y.abs(), x, y).sign() * (wall > 0.35),
-    )
+    inside = 0.3 + 0.35 * torch.where(x.abs() > y.abs(), x, y).sign() * (wall > 0.35)
+    return torch.where(wall > 0.75, torch.ones_like(wall), inside)
 
 
 def crosshatched(s: Surface) -> torch.Tensor:
@@ -225,9 +222,8 @@ def crosshatched(s: Surface) -> torch.Tensor:
 
 def stratified(s: Surface) -> torch.Tensor:
     layers = s.v + 0.8 * s.noise(3, 3)
-    return s.at(torch.zeros_like(s.u), layers).numbers(torch.zeros_like(s.u), layers.floor())[
-        ..., 2
-    ] * 0.8 + 0.2 * part(layers)
+    own = s.numbers(torch.zeros_like(s.u), layers.floor())[..., 2]
+    return own * 0.8 + 0.2 * part(layers)
 
 
 def studded(s: Surface) -> torch.Tensor:
@@ -239,9 +235,8 @@ def studded(s: Surface) -> torch.Tensor:
 def lacelike(s: Surface) -> torch.Tensor:
     near, _, _ = s.cells(0.0)
     corner = s.at(s.u + 0.5, s.v + 0.5).cells(0.0)[0]
-    return torch.stack(
-        [thread_at(near - 0.42, 0.05), thread_at(near - 0.2, 0.05), thread_at(corner - 0.16, 0.05)]
-    ).amax(0)
+    rings = (near - 0.42, near - 0.2, corner - 0.16)
+    return torch.stack([thread_at(ring, 0.05) for ring in rings]).amax(0)
 
 
 Pattern = Callable[[Surface], torch.Tensor]
