@@ -61,6 +61,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_a_file_left_stays() -> Iterator[None]:
+    """Nor need it look again and again at what the tests of earlier files imported and kept."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def threads_at_first() -> None:
     """Also for fixtures that tests share."""
