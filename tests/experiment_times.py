@@ -4,6 +4,10 @@ Each begins with its file's own learner, in this process, and is stopped after a
 (``--seconds``): then the display's own estimate of the whole, a range, is taken. Drawing images is not
 counted. The numbers go to ``docs/experiment_times.json``, from which ``python -m tests.tables`` makes a
 column. Studies, whose runs are those of other experiments, are left out.
+
+``--tasks`` are learned before it is stopped. From two on, the first one's time is left out of the estimate:
+a learner that grows begins with one candidate. ``--of`` takes what learning took from finished runs, or from
+an extract of them, in the place of a measurement.
 """
 
 from __future__ import annotations
@@ -23,12 +27,20 @@ from rich.console import Console
 import cl_lightning.callbacks.progress as progress
 import cl_lightning.runs.making as making
 from cl_lightning.cli.help import choices_of
+from cl_lightning.cli.papers import groups_or_extracts
 from cl_lightning.config.compose import compose_config
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.runs.run import run
 from tests.docs import ROOT
 
 KEPT = ROOT / "docs" / "experiment_times.json"
+OWN = {
+    "experiment",
+    "learner",
+    "data",
+    "data.substitute",
+    "seed",
+}  # keys that leave an experiment's own settings as they are
 
 
 class Enough(BaseException):
@@ -38,7 +50,7 @@ class Enough(BaseException):
 class Stopwatch(progress.ProgressDisplay):
     """Stops a run that has used up its budget, with an estimate of what all of it takes."""
 
-    budget = 20.0
+    budget, least = 20.0, 0
     found: tuple[float, float] = (0.0, 0.0)
 
     def __init__(self, **options: Any) -> None:
@@ -50,13 +62,17 @@ class Stopwatch(progress.ProgressDisplay):
 
     def on_evaluated(self, *arguments: Any) -> None:
         super().on_evaluated(*arguments)
-        if self.task < self.tasks:
-            self.look()
+        self.look()
 
     def look(self) -> None:
+        if self.task == self.tasks:  # what is left, as a reference, is measured to its end
+            return
         spent = time.process_time() - self.begun
         left = self.pace.of_stream(self.task, self.elapsed(), self.of_phase())
-        if spent > self.budget and left:
+        if spent > self.budget and left and len(self.pace.known) >= self.least:
+            if self.least > 1:
+                del self.pace.known[0]
+                left = self.pace.of_stream(self.task, self.elapsed(), self.of_phase())
             type(self).found = (spent + left[0], spent + left[1])
             raise Enough
 
@@ -77,6 +93,18 @@ def measured(name: str, budget: float) -> dict[str, Any]:
     return {"learner": str(cfg.learner.name), "seconds": [low, high], "budget": round(budget)}
 
 
+def recorded(name: str, places: list[Path]) -> dict[str, Any]:
+    """Processor seconds of learning alone, of finished runs with the file's own settings; the data may be
+    real."""
+    learner = str(compose_config(f"+experiment={name}").learner.name)
+    for group in groups_or_extracts(places):
+        keys = {word.lstrip("+").partition("=")[0] for word in group.command}
+        if (group.experiment, group.learner) == (name, learner) and keys <= OWN:
+            seconds, _ = group.mean_and_deviation("cpu_seconds") or (0.0, None)
+            return {"learner": learner, "seconds": [round(seconds)] * 2, "learning": True}
+    raise SystemExit(f"No finished runs of +experiment={name} with its own settings and {learner} lie there.")
+
+
 def single() -> list[str]:
     """The experiments that are one run."""
     files = choices_of("experiment", [Path(conf_dir())])
@@ -87,12 +115,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="experiments; default: all")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the processor, for each")
+    parser.add_argument("--tasks", type=int, default=0, help="to learn at least")
+    parser.add_argument("--of", nargs="+", type=Path, metavar="RUNS", help="take it from runs or extracts")
     options = parser.parse_args()
+    Stopwatch.least = options.tasks
     progress.monotonic = time.process_time  # type: ignore[assignment, attr-defined]
     making.ProgressDisplay = Stopwatch  # type: ignore[misc, attr-defined]
     for name in options.names or single():
         kept = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
-        kept[name] = measured(name, options.seconds)
+        kept[name] = recorded(name, options.of) if options.of else measured(name, options.seconds)
         KEPT.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
         print(name, kept[name], flush=True)
     return 0

@@ -69,7 +69,7 @@ def experiments() -> Iterator[Row]:
 def duration(taken: dict) -> str:
     """The learner, and minutes of the processor: one number where the run came to its end."""
     ends = dict.fromkeys(f"{seconds / 60:.{int(seconds < 600)}f}" for seconds in taken["seconds"])
-    return f"{taken['learner']}: {' to '.join(ends)} min"
+    return f"{taken['learner']}: {' to '.join(ends)} min{' to learn' * taken.get('learning', False)}"
 
 
 def networks() -> Iterator[Row]:

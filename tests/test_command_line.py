@@ -6,8 +6,12 @@ import json
 import os
 import re
 import resource
+import shlex
+import signal
 import subprocess
 import sys
+import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +23,7 @@ from hydra.plugins.sweeper import Sweeper
 
 from cl_lightning.cli.help import GROUPS
 from cl_lightning.config.resolvers import conf_dir
+from cl_lightning.errors import Refusal
 from cl_lightning.report.reading import runs_in
 from cl_lightning.selection.sweep import in_a_sweep
 from tests import docs
@@ -279,6 +284,49 @@ def test_a_sweep_of_another_sweeper_ends_as_ours_do(tmp_path: Path) -> None:
         assert "to go on" not in done.stderr
     (folder / "jobs" / "7.json").write_text("{}")
     assert "1 of 1 jobs are done" in command(*study).stderr
+
+
+@pytest.mark.usefixtures("choosing")
+@pytest.mark.parametrize(("how", "code"), [("interrupted", 130), ("refused", 2)])
+def test_a_sweep_of_another_sweeper_that_comes_to_no_end_says_how_far_it_came(
+    how: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_of_three(sweeper: Choosing, arguments: list[str]) -> None:
+        sweeper.launcher.launch([[*arguments, "seed=0"]], initial_job_idx=0)
+        if how == "refused":
+            raise Refusal("too many failed")
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Choosing, "sweep", one_of_three)
+    study = [*CHOOSES, "+hydra.sweeper.n_trials=3", *SMALL, f"outputs={tmp_path}"]
+    ended = command(*study, check=False)
+    assert ended.returncode == code
+    (folder,) = tmp_path.glob("*/sweeps/*")
+    assert f"1 of 3 jobs are done. The sweep lies in {folder}" in ended.stderr
+    assert f"to go on: python -m cl_lightning {shlex.join(study)}\n" in ended.stderr
+    assert f"to see it: python -m cl_lightning.report {folder.parent.parent} --validation" in ended.stderr
+    assert "jobs are done" not in command(*SMALL, f"outputs={tmp_path}").stderr, "it is told once"
+
+
+@pytest.mark.skipif(not find_spec("hydra_plugins.hydra_optuna_sweeper"), reason="Optuna's plugin is not here")
+def test_a_study_of_optuna_that_is_interrupted_says_how_far_it_came(tmp_path: Path) -> None:
+    study = (
+        "--multirun", "hydra/sweeper=optuna", "hydra.sweeper.direction=maximize", "hydra.sweeper.n_trials=3",
+        "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=0", *SMALL, f"outputs={tmp_path}",
+        "learner=ewc", "learner.strength=interval(1,1000)",
+    )  # fmt: skip
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "cl_lightning", *study], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    jobs = "*/sweeps/*/jobs/1.json"
+    while begun.poll() is None and not any(b"folder" in p.read_bytes() for p in tmp_path.glob(jobs)):
+        time.sleep(0.05)
+    begun.send_signal(signal.SIGINT)
+    said = begun.communicate()[1].decode()
+    assert (begun.returncode, "1 of 3 jobs are done" in said) == (130, True), said
+    done = command(*study)
+    assert "3 of 3 jobs are done" in done.stderr
+    assert len(list(tmp_path.glob("*/ewc/*/results.json"))) == 3, "the first one's was not made again"
 
 
 @pytest.mark.usefixtures("choosing")

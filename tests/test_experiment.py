@@ -299,13 +299,14 @@ def test_what_failed_before_it_began_can_be_started_afresh(tmp_path: Path, monke
     run(tmp_path, "resume=false")
 
 
-def test_resume_false_removes_no_folder_that_holds_no_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["thesis.tex", "tasks", "tasks/notes.txt"])
+def test_resume_false_removes_no_folder_that_holds_no_run(name: str, tmp_path: Path) -> None:
     folder = folder_of(configure(f"outputs={tmp_path}", *SMALL))
-    folder.mkdir(parents=True)
-    (folder / "thesis.tex").write_text("years of work")
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_text("years of work")
     with pytest.raises(Refusal, match="not empty and holds no run"):
         run(tmp_path, "resume=false")
-    assert (folder / "thesis.tex").exists()
+    assert (folder / name).exists()
 
 
 def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn as nn
 
+from cl_lightning.backbones import Backbone
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
@@ -318,6 +319,37 @@ class DrawsWeightsByNumpy(OwnNetwork):
         self.first.weight = nn.Parameter(torch.from_numpy(drawn).float())
 
 
+class MakesALayerInForward(OwnNetwork):
+    def forward(self, x, task):
+        self.between = nn.Linear(8, 8)
+        return self.last(self.between(self.first(self.flatten(x))).relu())
+
+
+class UsesALayerOnce(OwnNetwork):
+    def forward(self, x, task):
+        return nn.Linear(10, 10)(super().forward(x, task))
+
+
+class MakesALayerToTrain(OwnNetwork):
+    def forward(self, x, task):
+        if self.training and not hasattr(self, "scale"):
+            self.scale = nn.Parameter(torch.ones(1))
+        return super().forward(x, task) * (self.scale if self.training else 1)
+
+
+class MakesALayerAtItsFirstCall(Backbone):
+    """First called when it is scored before the first mini-batch: a backbone is not tried."""
+
+    def __init__(self, input_shape, head) -> None:
+        first = {"flatten": nn.Flatten(), "linear": nn.Linear(int(np.prod(input_shape)), 8)}
+        super().__init__(first, nn.Linear(8, head.num_outputs), ("flatten", "head"))
+
+    def forward(self, x, task=None):
+        if not hasattr(self, "scale"):
+            self.scale = nn.Parameter(torch.ones(1))
+        return super().forward(x, task) * self.scale
+
+
 class Detaches(OwnNetwork):
     def forward(self, x, task):
         return super().forward(x, task).detach()
@@ -337,6 +369,13 @@ class DrawsByNumpy(OwnNetwork):
         (WorksInPlace, "was changed in place"),
         (LayerOfTheClass, r"keeps self\.network\.network\.between\.weight.*where torch does not see it"),
         (DrawsWeightsByNumpy, "begins with other weights each time"),
+        (
+            MakesALayerInForward,
+            r"made network\.between\.weight while it was trained\. No optimizer",
+        ),
+        (UsesALayerOnce, r"UsesALayerOnce\.forward makes Linear anew each time"),
+        (MakesALayerToTrain, r"made network\.scale while it was trained"),
+        (MakesALayerAtItsFirstCall, r"made scale while it was trained"),
         (Detaches, "would learn nothing"),
         (DrawsByNumpy, r"global generator of numpy\.random"),
     ],
@@ -346,6 +385,22 @@ def test_mistakes_in_a_network_are_told(network: type, told: str, tmp_path: Path
     cfg.backbone = {"_target_": f"{__name__}.{network.__name__}"}
     with pytest.raises(Refusal, match=told):
         run_config(cfg)
+
+
+class MakesItsLayersAtItsFirstCall(OwnNetwork):
+    def forward(self, x, task):
+        if not hasattr(self, "scale"):
+            self.scale = nn.Parameter(torch.ones(1))
+        return super().forward(x, task) * self.scale
+
+
+def test_layers_of_the_first_call_are_trained_for_it_comes_before_there_is_a_learner(tmp_path: Path) -> None:
+    cfg = configure(f"outputs={tmp_path}", *SMALL, "selection=none", "stream.tasks=1", "logger=none")
+    cfg.backbone = {"_target_": f"{__name__}.MakesItsLayersAtItsFirstCall"}
+    run_config(cfg)
+    stored = torch.load(next(tmp_path.rglob("tasks/000.pt")), weights_only=True)["learner"]
+    (scale,) = (value for name, value in stored.items() if name.endswith("scale"))
+    assert scale.item() != 1.0
 
 
 class Stops(StreamCallback):

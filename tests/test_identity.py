@@ -56,7 +56,7 @@ from cl_lightning.runs.identity import source_hash
 package = Path(sys.argv[1])
 cfg = OmegaConf.create({"learner": {"_target_": sys.argv[2]}})
 before = source_hash(cfg)
-for file in sorted(package.rglob("*.py")):
+for file in sorted([*package.rglob("*.py"), *package.rglob("*.yaml")]):
     text = file.read_bytes()
     file.write_bytes(text + b"# a remark")
     if source_hash(cfg) != before:
@@ -84,7 +84,8 @@ def test_an_edit_of_this_package_is_noticed_where_it_can_change_a_result(
         [sys.executable, "-c", EDITED, str(package), f"cl_lightning.learners.{target}"],
         capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
-    files = {file.relative_to(package).as_posix() for file in package.rglob("*.py")}
+    found = [*package.rglob("*.py"), *package.rglob("*.yaml")]
+    files = {file.relative_to(package).as_posix() for file in found}
     expected = {f for f in files if f.partition("/")[0] in ROOMS or f.startswith("learners/parts/")}
     expected |= FILES_OF_RESULTS | {f"learners/{name}.py" for name in own}
     assert set(done.stdout.split()) == expected, done.stderr

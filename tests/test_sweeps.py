@@ -96,7 +96,8 @@ def test_every_other_job_runs_and_the_same_command_again_does_what_is_missing(
 
 def test_a_sweep_says_a_line_a_job_ends_in_a_table_and_with_0(tmp_path: Path) -> None:
     done = command(*QUICK, f"outputs={tmp_path}", "--multirun", "trainer.lr=0.1,0.2", "seed=0,1")
-    *lines, came, see = done.stderr.splitlines()
+    begins, *lines, came, see = done.stderr.splitlines()
+    assert begins == "0 of 4 jobs ended"
     (folder,) = tmp_path.glob("*/sweeps/*")
     assert came == f"4 of 4 jobs are done. The sweep lies in {folder}"
     assert see.strip() == f"to see it: python -m cl_lightning.report {folder.parent.parent} --validation"

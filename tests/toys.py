@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ import yaml
 from cl_lightning.backbones import MLP
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.config.settings import Training
-from cl_lightning.contract.learning import Learned
-from cl_lightning.contract.learning import learn as learn_by
+from cl_lightning.contract import learning
 from cl_lightning.data.sources.cache import Images, Pool
 from cl_lightning.data.streams.recipes import permuted, split
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.data.task import HeadMode, Split
 from cl_lightning.learners import Candidate, Finetune, Learner, Phase
+from cl_lightning.report.results import standing
+from cl_lightning.store.records import PhaseRecord
 
 SHAPE = (1, 6, 6)
 
@@ -67,10 +69,30 @@ def training(**options: Any) -> Training:
     return one_epoch(**{"max_epochs": 3, "batch_size": 10, "lr": 0.01, **options})
 
 
+class Learned(learning.Learned):
+    @property
+    def weights(self) -> torch.Tensor:
+        return learning.weights_of(self.learner)
+
+    def phase(self, task: int | None = None) -> PhaseRecord:
+        """The last phase of a task, or of all."""
+        own = [p for p in self.phases if task is None or (p.place.part, p.place.index) == ("task", task)]
+        return own[-1]
+
+    def costs(self, task: int | None = None) -> dict:
+        return asdict(self.phase(task).costs)
+
+    def standing(self, task: int) -> dict:
+        return {c.name: standing(c) for c in self.phase(task).candidates}
+
+    def winner(self, task: int) -> dict:
+        return standing(self.phase(task).chosen)
+
+
 def learn(
     learner: Learner, s: Stream, settings: Training | None = None, *more: Any, **options: Any
 ) -> Learned:
-    return learn_by(learner, s, settings or training(), *more, **options)
+    return Learned(**vars(learning.learn(learner, s, settings or training(), *more, **options)))
 
 
 class Coreset(Finetune):

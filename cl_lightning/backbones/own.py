@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn as nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from cl_lightning.backbones.base import Backbone
 from cl_lightning.errors import Refusal
@@ -56,8 +57,16 @@ def as_backbone(made: Any, shape: tuple[int, ...], num_outputs: int) -> Any:
     if isinstance(made, Backbone) or not isinstance(made, nn.Module):
         return made
     network, training = OwnNetwork(made), made.training
-    with torch.no_grad(), running(made, "forward"):
+    late: dict[nn.Parameter, nn.Module] = {}
+    noting = register_module_parameter_registration_hook(lambda layer, _, p: late.update({p: layer}))
+    with torch.no_grad(), running(made, "forward"), noting:
         found = network.eval()(torch.zeros(1, *shape), 0)
+    held = set(network.parameters())
+    if lost := [type(layer).__name__ for p, layer in late.items() if p.requires_grad and p not in held]:
+        raise Refusal(
+            f"{type(made).__name__}.forward makes {lost[0]} anew each time: it would never be trained.\n"
+            f"Make it once in __init__, as in self.layer = nn.{lost[0]}(...), and call self.layer in forward."
+        )
     if not isinstance(found, torch.Tensor) or found.shape != (1, num_outputs):
         said = f"the shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else f"{found!r:.50}"
         raise Refusal(

@@ -118,6 +118,13 @@ def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
         if end.code in termination.EXIT_CODES:
             print("Interrupted. The same command goes on where it was.", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+    finally:
+        from cl_lightning.cli.jobs import begun
+
+        if begun:
+            from cl_lightning.cli.sweeps import tell_state
+
+            tell_state(begun.pop())
 
 
 def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cl_lightning.cli.parser import Parser
+from cl_lightning.cli.parser import parser_of_runs
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.results import run_folders
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
-    parser = Parser(
-        prog="python -m cl_lightning.report wandb",
-        description="Send runs to Weights & Biases: finished ones, and those that were killed, "
-        "were offline, or are other people's. Each becomes a new W&B run with all of its points.",
+    what = (
+        "Send runs to Weights & Biases: finished ones, and those that were killed, were offline, or are "
+        "other people's. Each becomes a new W&B run with all of its points."
     )
-    parser.add_folders("folders to look for runs in", needed=True)
+    parser = parser_of_runs("wandb", what, needed=True)
     parser.add_argument("--project", help="on W&B; default: the run's own, as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="user or team; default: the run's own")
     switch = argparse.BooleanOptionalAction
@@ -51,13 +50,8 @@ def report_wandb(arguments: Sequence[str]) -> int:
 def report_tensorboard(arguments: Sequence[str]) -> int:
     from cl_lightning.loggers.tensorboard import TensorBoard
 
-    parser = Parser(
-        prog="python -m cl_lightning.report tensorboard",
-        description="Write the folder tensorboard of runs anew: of finished ones, and those that were killed "
-        "or logged elsewhere.",
-    )
-    parser.add_folders("folders to look for runs in", needed=True)
-    for folder in run_folders(parser.parse_args(arguments).folders):
+    what = "Write the folder tensorboard of runs anew: finished or killed ones, and those logged elsewhere."
+    for folder in run_folders(parser_of_runs("tensorboard", what, needed=True).parse_args(arguments).folders):
         TensorBoard(folder).close("success")
         print(f"TensorBoard: {folder / 'tensorboard'}")
     return 0

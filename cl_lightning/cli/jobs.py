@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
 
 from cl_lightning.selection.job_names import name_of
 from cl_lightning.selection.sweep import in_a_sweep
@@ -31,6 +32,7 @@ class Job:
 
 
 ended_jobs: list[Job] = []  # of the sweep that is going on; a process has one at a time
+begun: list[DictConfig] = []  # the sweep itself: when it ends, how far it came is told
 
 
 def new_sweep() -> list[Job]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from cl_lightning.cli.parser import Parser
+from cl_lightning.cli.parser import Parser, parser_of_runs
 from cl_lightning.config.suggestions import names_like
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import in_order
@@ -103,8 +103,7 @@ def report_compared(arguments: Sequence[str]) -> int:
 def report_card(arguments: Sequence[str]) -> int:
     """``card [RUNS...]``: experiments x desiderata."""
     what = "Tell what experiments show: five desiderata and six further challenges (Farquhar and Gal 2018)."
-    parser = Parser(prog="python -m cl_lightning.report card", description=what)
-    parser.add_folders("folders to look for runs in")
+    parser = parser_of_runs("card", what)
     parser.add_formats()
     options = parser.parse_args(arguments)
     runs = runs_in(options.folders)
@@ -118,8 +117,7 @@ def report_card(arguments: Sequence[str]) -> int:
 def report_figures(arguments: Sequence[str]) -> int:
     """``figures RUNS... --to FOLDER``: figures of several runs, as PNG, SVG and PDF."""
     what = "Draw figures of several runs, learners beside each other: PNG, SVG and PDF."
-    parser = Parser(prog="python -m cl_lightning.report figures", description=what)
-    parser.add_folders("folders to look for runs in")
+    parser = parser_of_runs("figures", what)
     parser.add_argument("--to", type=Path, default=Path("figures"), help="where to (default: figures)")
     options = parser.parse_intermixed_args(arguments)
     runs = runs_in(options.folders)

@@ -38,3 +38,10 @@ class Parser(argparse.ArgumentParser):
         else:
             help_ = f"{what} (default: outputs)"
             self.add_argument("folders", nargs="*", type=folder, default=[Path("outputs")], help=help_)
+
+
+def parser_of_runs(command: str, what: str, needed: bool = False) -> Parser:
+    """The parser of a command of reports that looks for runs in folders."""
+    parser = Parser(prog=f"python -m cl_lightning.report {command}", description=what)
+    parser.add_folders("folders to look for runs in", needed=needed)
+    return parser

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cl_lightning.cli.parser import Parser
+from cl_lightning.cli.parser import parser_of_runs
 from cl_lightning.cli.slurm import left_in
 from cl_lightning.report.layout import Column, new_console, say, tables
 from cl_lightning.selection.job_names import name_of
@@ -20,9 +20,7 @@ from cl_lightning.store.status import status_of
 
 def report_status(arguments: Sequence[str]) -> int:
     what = "Tell how all runs and sweeps fare, and their size on disk."
-    parser = Parser(prog="python -m cl_lightning.report status", description=what)
-    parser.add_folders("folders to look for runs in")
-    return print_status(parser.parse_args(arguments).folders)
+    return print_status(parser_of_runs("status", what).parse_args(arguments).folders)
 
 
 def print_status(folders: Sequence[Path], console: Console | None = None) -> int:

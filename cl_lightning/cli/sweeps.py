@@ -16,7 +16,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.cli.jobs import Job, from_here
+from cl_lightning.cli.jobs import Job, begun, from_here
 from cl_lightning.cli.slurm import left_in
 from cl_lightning.config.resolvers import sweep_name
 from cl_lightning.errors import Refusal, plain
@@ -82,21 +82,20 @@ def sweep_lock(sweeper: Any) -> Iterator[None]:
                 f"{folder} is the folder of another sweep: {' '.join(found['arguments'])}\n"
                 "Give another with hydra.sweep.dir=, or leave it out: each sweep then has its own."
             )
-        try:
-            yield
-        finally:
-            tell_state(folder, sweeper.config)
+        begun.append(sweeper.config)
+        yield
 
 
-def tell_state(folder: Path, config: DictConfig) -> None:
+def tell_state(config: DictConfig) -> None:
     """Say how far a sweep came, however it ended, where it lies, and what goes on with it and shows it."""
-    jobs, top = read_jobs(folder), Path(config.outputs) / str(config.name)
-    done, left = sum("done" in about for about in jobs), left_in(folder)
-    lines = [f"{done} of {len(jobs)} jobs are done. The sweep lies in {folder}"]
+    folder, top = Path(config.hydra.sweep.dir).resolve(), Path(config.outputs) / str(config.name)
+    jobs, left = read_jobs(folder), left_in(folder)
+    done, of = sum("done" in about for about in jobs), config.hydra.sweeper.get("n_trials") or len(jobs)
+    lines = [f"{done} of {of} jobs are done. The sweep lies in {folder}"]
     if left:
-        lines[0] = f"{len(left)} of {len(jobs)} jobs are with Slurm ({', '.join(left.values())}). {lines[0]}"
+        lines[0] = f"{len(left)} of {of} jobs are with Slurm ({', '.join(left.values())}). {lines[0]}"
         lines.append(f"  to see how they are: python -m cl_lightning.report status {shlex.quote(str(top))}")
-    if done < len(jobs):
+    if done < of:
         words = [word for word in sys.argv[1:] if word != SUBMIT]
         how = "to go on, once they have ended" if left else "to go on"
         lines.append(f"  {how}: python -m cl_lightning {shlex.join(words)}")

@@ -1,4 +1,4 @@
-"""What sweeps tell their jobs, and those of other sweepers say at their end: a callback of Hydra's."""
+"""What sweeps tell their jobs and say at their end: a callback of Hydra's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict, read_write
 
+from cl_lightning.cli.jobs import begun
 from cl_lightning.selection.sweep import JOBS, OURS, as_override, read_jobs
 
 
@@ -28,14 +29,14 @@ class Told(Callback):
         if is_of_another(config):
             for path in Path(folder, JOBS).glob("*.json"):
                 path.unlink()  # what jobs said in an earlier start
+            begun.append(config)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         if is_of_another(config):
-            from cl_lightning.cli.sweeps import show_folders, tell_state
+            from cl_lightning.cli.sweeps import show_folders
 
-            folder = Path(config.hydra.sweep.dir).resolve()
-            show_folders([Path(job["folder"]) for job in read_jobs(folder) if "done" in job])
-            tell_state(folder, config)
+            jobs = read_jobs(Path(config.hydra.sweep.dir).resolve())
+            show_folders([Path(job["folder"]) for job in jobs if "done" in job])
 
 
 def is_of_another(config: DictConfig) -> bool:

@@ -15,7 +15,6 @@ from cl_lightning.errors import Refusal, plain
 from cl_lightning.protocol import running
 from cl_lightning.randomness import seeded
 from cl_lightning.runs.identity import effective_settings
-from cl_lightning.selection.sweep import in_a_sweep
 
 if TYPE_CHECKING:
     import torch.nn as nn
@@ -70,7 +69,7 @@ def build_sources(cfg: DictConfig) -> Sources:
 
     def opened(name: str) -> Images:
         source = source_of(cfg, name)()
-        if cfg.progress and not in_a_sweep() and not is_complete(cache_folder(name, source, cfg.cache)):
+        if cfg.progress and not is_complete(cache_folder(name, source, cfg.cache)):
             told = f"Making the images of {name}: once, then they are kept in {cfg.cache}."
             print(plain(told), file=sys.stderr, flush=True)
         return open_images(name, source, cfg.cache)

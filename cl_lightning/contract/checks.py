@@ -302,17 +302,9 @@ def try_on_meta(
     learner: Learner, phase: Phase, task: Task, settings: Training, made: Mapping[str, Any]
 ) -> None:
     meta, own = torch.device("meta"), replace(settings_of(phase, settings), stack=False)
-    splits = splits_of(phase, task)
-    blocks = Blocks(
-        splits,
-        (0, "task", 0),
-        own.batch_size,
-        1,
-        own.block,
-        task.index,
-        max_steps=own.max_steps,
-        phase=phase.name,
-    )
+    splits, most = splits_of(phase, task), own.max_steps
+    key = (0, "task", 0)
+    blocks = Blocks(splits, key, own.batch_size, 1, own.block, task.index, max_steps=most, phase=phase.name)
     run = PhaseRun(phase, phase.candidates, task, own, blocks, hooks_of(learner), train_block)
     for name, value in vars(learner).items():  # what on_task_start made would lie where the task does
         if name not in learner.of_base and value is not made.get(name):

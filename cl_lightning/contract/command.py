@@ -122,10 +122,8 @@ def two_ranks(arguments: Sequence[str], compared: bool, folder: Path) -> None:
     from cl_lightning.data.task import tensors_in
     from cl_lightning.store.files import load_plain
 
-    found, grid = (
-        [],
-        [f"++selection.grid.lr={[point['lr'] for point in GRID]}".replace(" ", ""), "trainer.lr=null"],
-    )
+    rates = ",".join(str(point["lr"]) for point in GRID)
+    found, grid = [], [f"++selection.grid.lr=[{rates}]", "trainer.lr=null"]
     for count in (1, 2):
         outputs = folder / str(count)
         own = [*grid * compared, f"trainer.devices={count}", "trainer.accelerator=cpu"]

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -20,7 +20,6 @@ from cl_lightning.engine.restartable import check_kept, made_by_init
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners.base import Learner
 from cl_lightning.protocol import Grants
-from cl_lightning.report.results import standing
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import PhaseRecord, Row
 
@@ -34,24 +33,6 @@ class Learned:
     store: Store
     lent: list[int]  # the number of past tasks that were lent with each
     after: list[torch.Tensor]  # weights after each task
-
-    @property
-    def weights(self) -> torch.Tensor:
-        return weights_of(self.learner)
-
-    def phase(self, task: int | None = None) -> PhaseRecord:
-        """The last phase of a task, or of all."""
-        own = [p for p in self.phases if task is None or (p.place.part, p.place.index) == ("task", task)]
-        return own[-1]
-
-    def costs(self, task: int | None = None) -> dict:
-        return asdict(self.phase(task).costs)
-
-    def standing(self, task: int) -> dict:
-        return {c.name: standing(c) for c in self.phase(task).candidates}
-
-    def winner(self, task: int) -> dict:
-        return standing(self.phase(task).chosen)
 
 
 def weights_of(learner: Learner) -> torch.Tensor:

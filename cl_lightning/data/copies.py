@@ -25,11 +25,8 @@ def copies_in(state: Mapping[str, Any], task: Task) -> dict[str, int]:
     images = images[images.amax(1) != images.amin(1)]
     tensors = {path: leaf.detach().cpu() for path, leaf in leaves(state) if isinstance(leaf, Tensor)}
     looked_for = cache(lambda dtype: keys(images.to(dtype)))
-    found = {
-        path.replace("_extra_state.", ""): rows_in(tensor, images.shape[1], looked_for)
-        for path, tensor in tensors.items()
-    }
-    return {name: count for name, count in found.items() if count}
+    found = {path: rows_in(tensor, images.shape[1], looked_for) for path, tensor in tensors.items()}
+    return {path.replace("_extra_state.", ""): count for path, count in found.items() if count}
 
 
 def rows_in(tensor: Tensor, pixels: int, looked_for: Callable[[torch.dtype], Tensor]) -> int:

@@ -82,9 +82,9 @@ class Split:
     def __init__(
         self, x: torch.Tensor, y: torch.Tensor, task: torch.Tensor, lease: Lease | None = None
     ) -> None:
-        self._parts: tuple[torch.Tensor, ...] | None = (
-            (x, y, task) if lease is None else lease.lend(x, y, task)
-        )
+        self._parts: tuple[torch.Tensor, ...] | None = (x, y, task)
+        if lease is not None:
+            self._parts = lease.lend(x, y, task)
         self._length = len(y)
         if not len(x) == len(y) == len(task):
             raise ValueError(f"a Split has as many y and task as x, not {len(x)}, {len(y)} and {len(task)}")
@@ -155,10 +155,8 @@ class Task:
     @property
     def handed_tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors that nobody may write to."""
-        splits = (
-            split for task in (*self.past, self) for split in (task.train, task.val) if split is not None
-        )
-        return tuple(tensor for split in splits for tensor in split.handed_tensors)
+        splits = (split for task in (*self.past, self) for split in (task.train, task.val))
+        return tuple(tensor for split in splits if split is not None for tensor in split.handed_tensors)
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

@@ -21,14 +21,14 @@ class Metric(NamedTuple):
     function: Callable[[Any], Any]  # gives NaN or None where it is undefined
     short: str  # on Weights & Biases
     head: str  # in tables of runs; empty where others there say it
-    sign: Literal["", "+"]  # + where it may be below 0: it is printed with its sign
-    better: Literal["higher", "lower"]
     formula: str
     source: str
     # What the function takes: the accuracy matrix; or, where probes looked, learning curves, or the trainings
     # on the second of two tasks, the accuracies on both at the end, of each named predictor, or trainings and
     # the accuracy of joint training; or measures by name, where some were asked for.
     of: Literal["matrix", "curves", "trainings", "ends", "baseline", "measures"] = "matrix"
+    sign: Literal["", "+"] = ""  # + where it may be below 0: it is printed with its sign
+    better: Literal["higher", "lower"] = "higher"
 
 
 def judged(rule: Callable[..., Judged | None], **options: Any) -> Callable[[Any], float | None]:
@@ -49,59 +49,57 @@ def omega_all(given: tuple[Sequence[Any], float | None]) -> float | None:
 
 
 METRICS = (
-    Metric("average_accuracy", accuracy_matrix.average_accuracy, "ACC", "ACC", "", "higher",
+    Metric("average_accuracy", accuracy_matrix.average_accuracy, "ACC", "ACC",
            "mean over j of R[T, j]: all tasks at the end", "Lopez-Paz and Ranzato 2017"),
-    Metric("average_incremental_accuracy", accuracy_matrix.average_incremental_accuracy, "AIA", "AIA", "",
-           "higher",
+    Metric("average_incremental_accuracy", accuracy_matrix.average_incremental_accuracy, "AIA", "AIA",
            "mean over i = 1 .. T of (mean over j < i of R[i, j]): all tasks so far, over the whole stream",
            "Rebuffi et al. 2017"),
-    Metric("learning_accuracy", accuracy_matrix.learning_accuracy, "LA", "", "", "higher",
+    Metric("learning_accuracy", accuracy_matrix.learning_accuracy, "LA", "",
            "mean over j of R[j + 1, j]: each task when it was learned", "Riemer et al. 2019"),
-    Metric("backward_transfer", accuracy_matrix.backward_transfer, "BWT", "BWT", "+", "higher",
+    Metric("backward_transfer", accuracy_matrix.backward_transfer, "BWT", "BWT",
            "mean over j < T - 1 of R[T, j] - R[j + 1, j]; below 0 where something was forgotten",
-           "Lopez-Paz and Ranzato 2017"),
-    Metric("forward_transfer", accuracy_matrix.forward_transfer, "FWT", "FWT", "+", "higher",
+           "Lopez-Paz and Ranzato 2017", sign="+"),
+    Metric("forward_transfer", accuracy_matrix.forward_transfer, "FWT", "FWT",
            "mean over j > 0 of R[j, j] - R[0, j]: what a task has before it is learned",
-           "Lopez-Paz and Ranzato 2017"),
-    Metric("forgetting", accuracy_matrix.forgetting, "forgetting", "", "+", "lower",
+           "Lopez-Paz and Ranzato 2017", sign="+"),
+    Metric("forgetting", accuracy_matrix.forgetting, "forgetting", "",
            "mean over j < T - 1 of R[j + 1, j] - R[T, j] = -BWT: the fall since each task was learned",
-           "Veniat et al. 2021 (who print BWT)"),
+           "Veniat et al. 2021 (who print BWT)", sign="+", better="lower"),
     Metric("forgetting_from_best", accuracy_matrix.forgetting_from_best, "forgetting_from_best",
-           "forgetting from best", "+", "lower",
+           "forgetting from best",
            "mean over j < T - 1 of (max over 0 < i < T of R[i, j]) - R[T, j]: the fall from each task's best",
-           "Chaudhry et al. 2018"),
-    Metric("learning_curve_area", learning_curve.learning_curve_area, "LCA", "LCA", "", "higher",
-           "accuracy on the task being learned after b mini-batches, mean over b = 0 .. 5 and tasks; "
-           "with trainer.probe_at=[0,1,2,3,4,5]", "Chaudhry et al. 2019", "curves"),
-    Metric("prescient", judged(prescient), "prescient", "prescient", "", "higher",
+           "Chaudhry et al. 2018", sign="+", better="lower"),
+    Metric("learning_curve_area", learning_curve.learning_curve_area, "LCA", "LCA",
+           "accuracy on the task being learned after b mini-batches, mean over b = 0 .. 5 and tasks; with "
+           "trainer.probe_at=[0,1,2,3,4,5]", "Chaudhry et al. 2019", "curves"),
+    Metric("prescient", judged(prescient), "prescient", "prescient",
            "accuracy on two tasks together: the highest of all probes of all candidates for the second one; "
            "with trainer.probe=all and trainer.probe_every", "Pfülb et al. 2018", "trainings"),
-    Metric("realistic", judged(realistic), "realistic", "realistic", "", "higher",
-           "accuracy on two tasks together at the first probe with more than 0.99 of the highest accuracy on "
-           "the second; the highest over candidates", "Pfülb et al. 2018", "trainings"),
+    Metric("realistic", judged(realistic), "realistic", "realistic",
+           "accuracy on two tasks together at the first probe with more than 0.99 of the highest accuracy "
+           "on the second; the highest over candidates", "Pfülb et al. 2018", "trainings"),
     Metric("realistic_as_released", judged(realistic, crossing="last", share=0.999, rate_by="d2"),
-           "realistic_as_released", "", "", "higher",
+           "realistic_as_released", "",
            "as realistic, but at the last probe with more than 0.999, of the candidate that learned the "
            "second task best", "the program of Pfülb et al. 2018", "trainings"),
-    Metric("best_on_both", judged(application_best), "best_on_both", "best", "", "higher",
+    Metric("best_on_both", judged(application_best), "best_on_both", "best",
            "accuracy on two tasks together, the highest of all probes of the candidate that learned the "
            "second task best", "Pfülb and Gepperth 2019", "trainings"),
-    Metric("last_on_both", judged(application_last), "last_on_both", "last", "", "higher",
+    Metric("last_on_both", judged(application_last), "last_on_both", "last",
            "accuracy on two tasks together at the last probe of the candidate that learned the second task "
            "best", "Pfülb and Gepperth 2019", "trainings"),
-    Metric("omega_all", omega_all, "omega_all", "omega", "", "higher",
+    Metric("omega_all", omega_all, "omega_all", "omega",
            "best_on_both / the accuracy on both of a network that learned them together with the first "
            "task's topology and rate; with reference=joint", "Kemker et al. 2018", "baseline"),
-    Metric("end_on_both", lambda ends: ends[0] if ends else None, "end_on_both", "", "", "higher",
+    Metric("end_on_both", lambda ends: ends[0] if ends else None, "end_on_both", "",
            "accuracy on two tasks together at the end; where trainer.probe=all looked",
            "Pfülb and Gepperth 2019", "ends"),
-    Metric("best_end_on_both", lambda ends: max(ends) if len(ends) > 1 else None, "best_end_on_both",
-           "", "", "higher",
+    Metric("best_end_on_both", lambda ends: max(ends) if len(ends) > 1 else None, "best_end_on_both", "",
            "the highest end_on_both of all named predictors, as of IMM's alphas: chosen by test data",
            "Pfülb and Gepperth 2019", "ends"),
-    Metric("auc_of_seen", seen.auc_of_seen, "AUC", "AUC of seen", "", "higher",
-           "area under the ROC curve of: a task is new where mutual information is more than theta = 1 .. 10 "
-           "times that on the task learned last; with trainer.measures=[mutual_information]",
+    Metric("auc_of_seen", seen.auc_of_seen, "AUC", "AUC of seen",
+           "area under the ROC curve of: a task is new where mutual information is more than theta = 1 .. "
+           "10 times that on the task learned last; with trainer.measures=[mutual_information]",
            "Farquhar and Gal 2018", "measures"),
 )  # fmt: skip
 

@@ -40,12 +40,9 @@ def in_order(groups: Sequence[Group]) -> list[Group]:
     varied = differing(groups)
 
     def place(group: Group) -> tuple:
-        values = [group.settings.get(key) for key in varied]
-        return (
-            group.experiment,
-            group.learner,
-            [(0, v, "") if is_number(v) else (1, 0, str(v)) for v in values],
-        )
+        values = (group.settings.get(key) for key in varied)
+        of_values = [(0, v, "") if is_number(v) else (1, 0, str(v)) for v in values]
+        return group.experiment, group.learner, of_values
 
     return sorted(groups, key=place)
 
@@ -108,14 +105,10 @@ def table(groups: Sequence[Group], beside_print: bool = True) -> Sheet:
         heads += [head, *[f"paper's {head}"] * (column in beside)]
     rows = []
     for group, of_paper in zip(groups, printed):
-        row = [group.experiment] * many + [
-            group.learner + DAGGER * bool(group.chosen),
-            *(in_a_cell(group.settings.get(key)) for key in varied),
-        ]
+        row = [group.experiment] * many + [group.learner + DAGGER * bool(group.chosen)]
+        row += [in_a_cell(group.settings.get(key)) for key in varied]
         for column in measures:
-            row += [
-                group.label(column),
-                *([f"{of_paper[column]:g}" if column in of_paper else ""] if column in beside else []),
-            ]
+            of_print = f"{of_paper[column]:g}" if column in of_paper else ""
+            row += [group.label(column), *[of_print] * (column in beside)]
         rows.append([*row, str(len(group.seeds))])
     return [*heads, "seeds"], rows

@@ -64,14 +64,8 @@ def name_of(group: Group, varied: Sequence[str]) -> str:
 
 def cells(found: Comparison) -> list[str]:
     interval = "-" if found.low is None else f"{found.low:+.3f} to {found.high:+.3f}"
-    return [
-        f"{found.difference:+.3f}",
-        interval,
-        f"{found.p:.3f}",
-        f"{found.improvement:.2f}",
-        str(found.seeds),
-        found.verdict,
-    ]
+    numbers = [f"{found.difference:+.3f}", interval, f"{found.p:.3f}", f"{found.improvement:.2f}"]
+    return [*numbers, str(found.seeds), found.verdict]
 
 
 def over_streams(groups: Sequence[Group], result: str = "average_accuracy") -> Sheet:
@@ -88,10 +82,8 @@ def over_streams(groups: Sequence[Group], result: str = "average_accuracy") -> S
         low, high = stratified_interval(own)
         first = next(iter(scores.values()))
         above = "" if own is first else f"{probability_of_improvement(own, first):.2f}"
-        middle = f"{interquartile_mean(own):.3f}"
-        rows.append(
-            [learner, middle, f"{low:.3f} to {high:.3f}", above, str(len(own)), str(len(experiments))]
-        )
+        numbers = [f"{interquartile_mean(own):.3f}", f"{low:.3f} to {high:.3f}", above]
+        rows.append([learner, *numbers, str(len(own)), str(len(experiments))])
     name = next(iter(scores), "")
     middle_head = f"{COLUMNS.get(result, result)}, interquartile mean"
     return ["learner", middle_head, INTERVAL, f"probability above {name}", "seeds", "experiments"], rows

@@ -57,10 +57,9 @@ def largest_change(run: Run) -> float | None:
 
 
 def mixture(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    shares = [each for each in task.get("mixture", ()) if each] or [1 / len(task["classes"])] * len(
-        task["classes"]
-    )
-    return {(task["source"], name): each for name, each in zip(task["classes"], shares)}
+    classes = task["classes"]
+    shares = [each for each in task.get("mixture", ()) if each] or [1 / len(classes)] * len(classes)
+    return {(task["source"], name): each for name, each in zip(classes, shares)}
 
 
 def largest_overlap(tasks: Sequence[Mapping[str, Any]]) -> float:

@@ -76,9 +76,8 @@ def as_csv(heads: Sequence[str], rows: Rows) -> str:
     ['learner,ACC,ACC ±', "'=1+1,0.8,0.1"]
     """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(
-        [[in_csv(cell) for cell in line] for line in errors_apart(heads, rows)]
-    )
+    lines = ([in_csv(cell) for cell in line] for line in errors_apart(heads, rows))
+    csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue().rstrip("\n")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cl_lightning.config.trees import targets
+from cl_lightning.config.trees import dotted, targets
 from cl_lightning.errors import Refusal
 from cl_lightning.evaluation.scenario import scenario_in
 from cl_lightning.metrics.table import METRICS
@@ -227,17 +227,13 @@ def gain(run: Results) -> float | None:
     return after - before
 
 
-def settings_of(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted names of all settings, classes among them; where a grid chose a value, it says so."""
     flat: dict[str, Any] = {}
-    for key, value in (config if prefix else as_used(config)).items():
-        path = f"{prefix}{key}"
-        if path == "data":
-            flat |= settings_of_data(value)
-        elif isinstance(value, Mapping) and value:
-            flat |= settings_of(value, f"{path}.")
-        elif key != "seed":
-            flat[path] = value
+    for group, value in as_used(config).items():
+        named = dict(dotted({group: value}))
+        own = {key: each for key, each in named.items() if key.rpartition(".")[2] != "seed"}
+        flat |= settings_of_data(value) if group == "data" else own
     return flat
 
 

@@ -118,12 +118,8 @@ def heat(matrix: Sequence[Sequence[float | None]]) -> str:
     """The accuracy matrix with its numbers, the higher the darker blue."""
     rows = []
     for learned, row in enumerate(matrix):
-        cells = "".join(
-            "<td>-</td>"
-            if v is None
-            else f'<td style="background: rgba(0, 114, 178, {v * 0.6:.2f})">{v:.3f}</td>'
-            for v in row
-        )
+        styles = ("" if v is None else f' style="background: rgba(0, 114, 178, {v * 0.6:.2f})"' for v in row)
+        cells = "".join(f"<td{style}>{three_digits(v)}</td>" for style, v in zip(styles, row))
         rows.append(f"<tr><th>{learned}</th>{cells}</tr>")
     head = "".join(f"<th>{j}</th>" for j in range(len(matrix[0])))
     return f'<div class="wide"><table><tr><th>learned</th>{head}</tr>{"".join(rows)}</table></div>'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 from cl_lightning.report.beside import published, why_nothing_published
@@ -13,16 +13,8 @@ from cl_lightning.report.reading import Runs
 
 def notes(groups: Sequence[Group]) -> list[str]:
     """Lines on what rows are and lack, and on seeds and code that were not the same."""
-    return [
-        *chosen(groups),
-        *stand_ins(groups),
-        *scenarios(groups),
-        *against(groups),
-        *undefined(groups),
-        *unpublished(groups),
-        *different_seeds(groups),
-        *different_code(groups),
-    ]
+    kinds = (chosen, stand_ins, scenarios, against, undefined, unpublished, different_seeds, different_code)
+    return [line for kind in kinds for line in kind(groups)]
 
 
 def chosen(groups: Sequence[Group]) -> list[str]:
@@ -68,8 +60,7 @@ def scenarios(groups: Sequence[Group]) -> list[str]:
 
 def against(groups: Sequence[Group]) -> list[str]:
     """What results are against that one run alone does not have, and in which rows."""
-    found = rows_by(groups, lambda group: group.against)
-    return [f"{words[:1].upper()}{words[1:]}{rows and ', in '}{rows}." for words, rows in found.items()]
+    return in_rows(rows_by(groups, lambda group: group.against))
 
 
 def undefined(groups: Sequence[Group]) -> list[str]:
@@ -83,7 +74,11 @@ def undefined(groups: Sequence[Group]) -> list[str]:
                 why.setdefault(group.undefined[column], []).append(COLUMNS[column])
         return "; ".join(f"no {', '.join(heads)}: {reason}" for reason, heads in why.items())
 
-    found = rows_by(groups, reasons)
+    return in_rows(rows_by(groups, reasons))
+
+
+def in_rows(found: Mapping[str, str]) -> list[str]:
+    """A sentence for each thing that is said of rows."""
     return [f"{words[:1].upper()}{words[1:]}{rows and ', in '}{rows}." for words, rows in found.items()]
 
 

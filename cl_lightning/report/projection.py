@@ -13,6 +13,7 @@ from typing import Any
 from cl_lightning.errors import Refusal
 from cl_lightning.metrics.table import METRICS, metrics_of
 from cl_lightning.report.parts.accuracy import heat
+from cl_lightning.report.parts.costs import seconds_of
 from cl_lightning.report.results import Results, costs, own_of, reference_of, results_of
 from cl_lightning.report.style import styled
 from cl_lightning.store.folder import open_store, row_key, task_key
@@ -157,9 +158,8 @@ def short_names(group: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
 def costs_at(task: TaskRecord, row: RowRecord) -> dict[str, float]:
     """What the task cost with its test, and what is held after it."""
     of_task = costs(task, row)
-    seconds = sum(value for part, value in of_task["seconds"].items() if part != "cpu")
     held = {f"cost/bytes_{as_name(part)}": size for part, size in of_task["held"].items()}
-    return {**held, "cost/flops": of_task["flops"], "cost/seconds": seconds}
+    return {**held, "cost/flops": of_task["flops"], "cost/seconds": seconds_of(of_task)}
 
 
 def chosen_at(task: TaskRecord) -> dict[str, Any]:

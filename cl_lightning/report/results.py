@@ -284,15 +284,11 @@ def costs(task: TaskRecord, row: RowRecord) -> dict[str, Any]:
     """What a task cost, its test included: predictors may train before it."""
     seconds = {**task.costs.seconds, "evaluate": row.seconds}  # within which predictors were made
     seconds["cpu"] = seconds.get("cpu", 0.0) + row.costs.seconds.get("cpu", 0.0)
+    kept = ("task", "held", "published_memory", "memory_at_test", "checkpoint")
+    counted = ("flops", "flops_executed", "published_flops")
     return {
-        "task": task.task,
-        "held": task.held,
-        "published_memory": task.published_memory,
-        "memory_at_test": task.memory_at_test,
-        "checkpoint": task.checkpoint,
-        "flops": task.costs.flops + row.costs.flops,
-        "flops_executed": task.costs.flops_executed + row.costs.flops_executed,
-        "published_flops": task.costs.published_flops + row.costs.published_flops,
+        **{key: getattr(task, key) for key in kept},
+        **{key: getattr(task.costs, key) + getattr(row.costs, key) for key in counted},
         "examples": task.costs.examples,
         "replayed": task.costs.replayed,
         "seconds": {part: round(value, 3) for part, value in seconds.items()},

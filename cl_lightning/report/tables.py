@@ -64,13 +64,9 @@ def headline(
     >>> headline("ewc", "permuted", 20, "domain", Scenario("domain-incremental", "no task ids at test"), 3)
     'ewc on permuted: 20 tasks, domain-incremental (no task ids at test), head mode domain, seed 3'
     """
-    rules = [
-        f"{tasks} task{'s' * (tasks != 1)}",
-        *([str(scenario)] if scenario else []),
-        *([f"head mode {head}"] if head else []),
-        f"seed {seed}",
-    ]
-    return f"{learner} on {stream}: {', '.join(rules)}"
+    size = f"{tasks} task{'s' * (tasks != 1)}"
+    rules = [size, str(scenario or ""), f"head mode {head}" if head else "", f"seed {seed}"]
+    return f"{learner} on {stream}: {', '.join(filter(None, rules))}"
 
 
 def parts_of(results: Mapping[str, Any], width: int) -> list[RenderableType]:

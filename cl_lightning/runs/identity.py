@@ -164,13 +164,14 @@ def source_hash(cfg: DictConfig) -> str:
     package = Path(__file__).resolve().parents[1]
     of_results: Any = OmegaConf.to_container(cfg, resolve=False)
     of_results.pop("logger", None)
-    files = (file for name in OF_RESULTS for file in python_files(package / name))
+    files = (file for name in OF_RESULTS for file in files_in(package / name))
     of_package = {file.relative_to(package).as_posix(): file.read_bytes() for file in files}
     return f"{hash_of(of_package)}.{hash_of(own_sources(targets(of_results)))}"
 
 
-def python_files(path: Path) -> Iterable[Path]:
-    return [path] if path.is_file() else path.rglob("*.py")
+def files_in(path: Path) -> list[Path]:
+    """The code in a room, and what it reads: the shapes that are drawn."""
+    return [path] if path.is_file() else [*path.rglob("*.py"), *path.rglob("*.yaml")]
 
 
 def hash_of(sources: Mapping[str, bytes]) -> str:

@@ -43,11 +43,8 @@ def searched(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[s
             )
     if not isinstance(grid, Mapping):
         return grid
-    return {
-        name: default[name] if values == DEFAULT else values
-        for name, values in values_of(grid).items()
-        if name not in own
-    }
+    left = {name: values for name, values in values_of(grid).items() if name not in own}
+    return {name: default[name] if values == DEFAULT else values for name, values in left.items()}
 
 
 def all_searched(selection: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,10 +146,9 @@ def dimension(name: str, given: Any, grid: str = "selection.grid") -> list[Any]:
             raise Refusal(
                 f"{grid}.{name}={given!r} is not a list and not a sweep in Hydra's grammar: {reason}"
             ) from reason
+        swept = override.is_sweep_override()
         given = (
-            list(override.sweep_iterator(Transformer.identity))
-            if override.is_sweep_override()
-            else [override.value()] * bool(given)
+            list(override.sweep_iterator(Transformer.identity)) if swept else [override.value()] * bool(given)
         )
     elif not isinstance(given, Sequence):
         given = [given]

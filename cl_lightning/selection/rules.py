@@ -109,33 +109,26 @@ def realistic(
     return max(found, key=lambda each: each[0])[1] if found else None
 
 
-def application_best(
-    trainings: Sequence[Retraining], rate_by: Literal["union", "d2"] = "d2"
-) -> Judged | None:
+def application_best(trainings: Sequence[Retraining]) -> Judged | None:
     """The highest accuracy on the union, of the way that learned D1 best and the rate that learned D2 best
     (ICLR19, algorithm 1)."""
-    chosen = best_rate(trainings, rate_by)
-    if chosen is None:
+    if (chosen := best_rate(trainings)) is None:
         return None
     union = trainings[chosen].union
     return Judged(max(union), chosen, first_max(union))
 
 
-def application_last(
-    trainings: Sequence[Retraining], rate_by: Literal["union", "d2"] = "d2"
-) -> Judged | None:
+def application_last(trainings: Sequence[Retraining]) -> Judged | None:
     """The accuracy on the union at the last measuring point of the same training as ``application_best``."""
-    chosen = best_rate(trainings, rate_by)
-    if chosen is None:
+    if (chosen := best_rate(trainings)) is None:
         return None
     union = trainings[chosen].union
     return Judged(union[-1], chosen, len(union) - 1)
 
 
-def best_rate(trainings: Sequence[Retraining], rate_by: Literal["union", "d2"]) -> int | None:
-    """The training on D2 with the highest accuracy among those of the best way; of equal ones the first."""
-    curve = {"union": lambda t: t.union, "d2": lambda t: t.on_d2}[rate_by]
-    return max(of_best_way(trainings), key=lambda i: max(curve(trainings[i])), default=None)
+def best_rate(trainings: Sequence[Retraining]) -> int | None:
+    """The training that learned D2 best among those of the best way; of equal ones the first."""
+    return max(of_best_way(trainings), key=lambda i: max(trainings[i].on_d2), default=None)
 
 
 def of_best_way(trainings: Sequence[Retraining]) -> list[int]:

@@ -90,13 +90,17 @@ def discard(folder: Path) -> None:
         return
     (folder / "status.json").unlink(missing_ok=True)
     left = [path for path in folder.iterdir() if path.name not in ("lock", "holder.json", "status.json")]
-    if left and not {"run.json", "tasks", "rows"} & {path.name for path in left}:
+    if left and not ((folder / "run.json").is_file() or has_records(folder)):
         raise Refusal(
             f"{folder} is not empty and holds no run, so resume=false will not remove it. Move it away, or "
             "set outputs= to another folder."
         )
     for path in left:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def has_records(folder: Path) -> bool:
+    return any(any(folder.glob(f"{name}/[0-9]*")) for name in ("tasks", "rows"))
 
 
 # ---- where it goes on --------------------------------------------------------------------------------------
@@ -122,7 +126,7 @@ def start_run(folder: Path, make: Callable[[], StartRecord]) -> tuple[Store, Sta
     """The records of a run and what it is: of one that was begun before, or of a new one."""
     if found := open_store(folder):
         return found
-    if any((folder / name).exists() for name in ("tasks", "rows")):
+    if has_records(folder):
         raise Refusal(f"{folder / 'run.json'}, which says what the run in this folder is, is gone. {AFRESH}")
     store = Store(folder, secrets.token_hex(8))
     return store, store.save("run", make())

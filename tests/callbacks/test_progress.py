@@ -97,6 +97,41 @@ def test_elsewhere_a_line_a_minute_comes_also_while_no_hook_is_called(
     assert said.splitlines()[:2] == ["preparing, for 0:00; 0 of 2 tasks learned"] * 2
 
 
+class Ticks:
+    """A clock that goes on only while it is waited for, and ends after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.end = 100.0, 100.0 + seconds
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.now > self.end
+
+
+def test_elsewhere_a_long_phase_is_told_each_minute_with_its_mini_batches_and_the_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Ticks(seconds=150)
+    monkeypatch.setattr("cl_lightning.callbacks.progress.monotonic", lambda: clock.now)
+    monkeypatch.setattr("cl_lightning.callbacks.progress.Thread", lambda **_: SimpleNamespace(start=int))
+    display = Looking(terminal=False)
+    display.on_stream_start("toy", 2, 0)
+    display.on_task_start(None, SimpleNamespace(index=0))  # type: ignore[arg-type]
+    run: Any = SimpleNamespace(
+        **vars(of_a_phase(0, 1600, None, best=0)), best_accuracy=0.5, candidates=[0, 1, 2],
+        task=SimpleNamespace(index=0), phase=SimpleNamespace(name="train", score=None),
+    )  # fmt: skip
+    display.on_train_start(None, SimpleNamespace(phase_run=run))  # type: ignore[arg-type]
+    run.step, display.over = 400, clock  # type: ignore[assignment]
+    display.say_each_minute()
+    lines = display.console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    phase = "task 0 of 0..1, train: batch 400 of at most 1600, 2 of 3 alive, best val 0.500"
+    # 400 mini-batches in 60 and in 120 seconds: 1200 are left. The second task may take as long as the first.
+    assert lines[0].startswith(f"{phase}, 3:00 left; 0 of 2 tasks learned")
+    assert lines[1].startswith(f"{phase}, 6:00 left; 0 of 2 tasks learned")
+    assert len(lines) == 2
+
+
 # ---- the time left -----------------------------------------------------------------------------------------
 
 

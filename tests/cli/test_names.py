@@ -97,7 +97,10 @@ NO_KEY = "is not a key here. --cfg job shows all keys."
         ("--config-dir nowhere learners", "--config-dir=nowhere is not there."),
     ],
 )
-def test_the_answer_is_a_sentence(arguments: str, answer: str, capsys: pytest.CaptureFixture) -> None:
+def test_the_answer_is_a_sentence(
+    arguments: str, answer: str, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a sweep whose jobs are refused has a folder
     text = "\n".join(said(capsys, *arguments.split()))
     assert answer in text
     assert "python -m" not in text or "jobs failed" in text  # then it says what goes on with the rest

@@ -6,9 +6,11 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from hydra.types import RunMode
 
 from cl_lightning.data.sources.cache import Images, open_images, shape_in
 from cl_lightning.errors import Refusal
@@ -192,9 +194,15 @@ def test_the_entry_says_what_it_is_made_of(tmp_path: Path) -> None:
     assert meta["classes"] == ["a", "b"]
 
 
-def test_a_run_says_once_that_images_are_made(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize("mode", RunMode)
+def test_a_run_and_a_job_of_a_sweep_say_once_that_images_are_made(
+    mode: RunMode, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from cl_lightning.config.build import build_sources
     from tests.commands import configure
+
+    hydra = SimpleNamespace(initialized=lambda: True, get=lambda: SimpleNamespace(mode=mode))
+    monkeypatch.setattr("cl_lightning.selection.sweep.HydraConfig", hydra)
 
     def said(*more: str) -> str:
         cfg = configure(

@@ -24,6 +24,7 @@ from cl_lightning.data.sources.synthetic.drawing import (
     window,
     without,
 )
+from cl_lightning.data.sources.synthetic.shapes import layer
 from cl_lightning.data.sources.synthetic.textures import PATTERNS, seen
 from cl_lightning.randomness import rng
 
@@ -52,6 +53,14 @@ def test_shapes_are_joined_and_cut_like_sets() -> None:
     a, b = ellipse(-0.2, 0, 0.4, 0.4), line([(0, 0), (0.8, 0.1)], 0.1)
     assert torch.equal(union(a, b) < 0, (a < 0) | (b < 0))
     assert torch.equal(without(a, b) < 0, (a < 0) & (b > 0))
+
+
+def test_a_described_layer_is_what_its_shapes_are_widened_cut_and_joined_at_a_members_place() -> None:
+    solid = without(polygon((-0.5, -0.5), (0.5, 0.0), (-0.5, 0.5)) - 0.1, ellipse(-0.2, 0, 0.1, 0.15))
+    wanted = union(solid, line([(0, 0.4), (0.2, 0.5)], 0.25))
+    text = "polygon -.5,-.5 1-.5t,0 -.5,0+.5t + .1 - ellipse -.2 0 .1 .15; line .05+.2t 0,.4 .2,.5"
+    assert torch.equal(layer(text, t=1.0), wanted)
+    assert not torch.equal(layer(text, t=0.5), wanted)
 
 
 def test_an_unmoved_look_at_a_field_covers_what_the_shape_does() -> None:

@@ -18,7 +18,7 @@ def worst_accuracy(R):
     return R[-1].min()
 
 formula = "min over j of R[T, j]"
-row = table.Metric("worst_accuracy", worst_accuracy, "WORST", "worst", "", "higher", formula, "")
+row = table.Metric("worst_accuracy", worst_accuracy, "WORST", "worst", formula, "")
 table.METRICS += (row,)
 
 from cl_lightning.cli.report import print_groups

@@ -49,12 +49,11 @@ class Arrays:
     def decode(self) -> dict[str, torch.Tensor]:
         arrays = self.load(*ARRAYS, *self.of_validation())
         splits = [key.removesuffix("_x") for key in arrays if key.endswith("_x")]
-        made = {}
+        made: dict[str, torch.Tensor] = {}
         for split in splits:
-            made[f"{split}_x"] = torch.from_numpy(self.images(f"{split}_x", arrays[f"{split}_x"]))
-            made[f"{split}_y"] = torch.from_numpy(
-                self.labels(split, arrays[f"{split}_y"], len(made[f"{split}_x"]))
-            )
+            images = self.images(f"{split}_x", arrays[f"{split}_x"])
+            labels = self.labels(split, arrays[f"{split}_y"], len(images))
+            made |= {f"{split}_x": torch.from_numpy(images), f"{split}_y": torch.from_numpy(labels)}
         shapes = {tuple(made[f"{split}_x"].shape[1:]) for split in splits}
         if len(shapes) > 1:
             raise Refusal(

@@ -74,15 +74,13 @@ def regular(file: Path) -> Path:
 
 def check_labels(name: str, split: str, labels: Sequence[Any], classes: Sequence[str]) -> list[int]:
     """Class numbers that there are classes for."""
-    wrong = next(
-        (i for i, label in enumerate(labels) if not isinstance(label, int) or not 0 <= label < len(classes)),
-        None,
-    )
-    if wrong is not None:
-        raise Refusal(
-            f"Image {wrong} of the {split} split of {name!r} has the label {labels[wrong]!r}, but there are "
-            f"classes 0 to {len(classes) - 1}. Set data.sources.{name}.label and .classes to the right ones."
-        )
+    for number, label in enumerate(labels):
+        if not isinstance(label, int) or not 0 <= label < len(classes):
+            raise Refusal(
+                f"Image {number} of the {split} split of {name!r} has the label {label!r}, but there are "
+                f"classes 0 to {len(classes) - 1}. Set data.sources.{name}.label and .classes to the right "
+                "ones."
+            )
     return list(labels)
 
 

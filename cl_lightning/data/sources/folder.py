@@ -84,19 +84,19 @@ class ImageFolder:
         return sorted(found, key=lambda pair: (pair[1], str(pair[0])))
 
     def identity(self) -> dict:
-        splits = {
-            split: [[str(f.relative_to(self.place)), *stat_of(f), label] for f, label in self.files(split)]
-            for split in SPLITS
-        }
+        def about(file: Path, label: int) -> list:
+            status = file.stat()
+            return [str(file.relative_to(self.place)), status.st_size, status.st_mtime_ns, label]
+
+        splits = {split: [about(*pair) for pair in self.files(split)] for split in SPLITS}
         return {"kind": "folder", "classes": list(self.classes), **splits}
 
     def decode(self) -> dict[str, torch.Tensor]:
         from cl_lightning.data.sources.encoded import decode_splits
 
         files = {split: self.files(split) for split in SPLITS}
-        pixels = decode_splits(
-            self.folder, {split: [file for file, _ in pairs] for split, pairs in files.items()}, self.side
-        )
+        of_splits = {split: [file for file, _ in pairs] for split, pairs in files.items()}
+        pixels = decode_splits(self.folder, of_splits, self.side)
         labels = {f"{split}_y": torch.tensor([label for _, label in pairs]) for split, pairs in files.items()}
         return {f"{split}_x": x for split, x in pixels.items()} | labels
 
@@ -106,8 +106,3 @@ class ImageFolder:
 
     def location(self) -> str:
         return str(self.place)
-
-
-def stat_of(file: Path) -> tuple[int, int]:
-    status = file.stat()
-    return status.st_size, status.st_mtime_ns

@@ -87,9 +87,8 @@ class ParquetImages:
             image, label = self.column(table, "image"), self.column(table, "label")
             self.check_names(table, label)
             encoded[split] = self.encoded(table[image], split)
-            labels[f"{split}_y"] = torch.tensor(
-                check_labels(self.folder, split, table[label].to_pylist(), self.classes), dtype=torch.int64
-            )
+            numbers = check_labels(self.folder, split, table[label].to_pylist(), self.classes)
+            labels[f"{split}_y"] = torch.tensor(numbers, dtype=torch.int64)
         pixels = decode_splits(self.folder, encoded, self.side)
         return {f"{split}_x": x for split, x in pixels.items()} | labels
 
@@ -101,9 +100,8 @@ class ParquetImages:
         assert self.local is not None
         names = (self.splits or SPLITS)[split]
         word = re.compile(rf"(?<![a-zA-Z0-9])({'|'.join(map(re.escape, names))})(?![a-zA-Z0-9])")
-        files = sorted(
-            f for f in self.local.glob("**/*.parquet") if word.search(f.name) or f.parent.name in names
-        )
+        found = self.local.glob("**/*.parquet")
+        files = sorted(file for file in found if word.search(file.name) or file.parent.name in names)
         if not files:
             raise Refusal(
                 f"{self.local} holds no parquet file for the split {names[0]!r}. Its files must have "
@@ -205,10 +203,8 @@ class ParquetImages:
             return self.counts or {}
         import pyarrow.parquet
 
-        return {
-            split: sum(pyarrow.parquet.read_metadata(file).num_rows for file in self.files(split))
-            for split in SPLITS
-        }
+        rows = pyarrow.parquet.read_metadata
+        return {split: sum(rows(file).num_rows for file in self.files(split)) for split in SPLITS}
 
     def location(self) -> str:
         if self.local is not None or self.class_folders is not None:

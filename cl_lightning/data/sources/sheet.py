@@ -25,13 +25,11 @@ def write_sheets(images: Images, file: Path) -> list[Path]:
     if images.train.x.is_floating_point():
         raise Refusal(f"{images.name} holds vectors of features: there is nothing to look at.")
     pages = math.ceil(len(images.classes) / ROWS)
-    files = [
-        file if page == 0 else file.with_name(f"{file.stem}-{page + 1}{file.suffix}") for page in range(pages)
-    ]
+    more = (file.with_name(f"{file.stem}-{page}{file.suffix}") for page in range(2, pages + 1))
+    files = [file, *more]
     for page, place in enumerate(files):
-        sheet(images, range(page * ROWS, min((page + 1) * ROWS, len(images.classes)))).save(
-            place, format="PNG"
-        )
+        classes = range(page * ROWS, min((page + 1) * ROWS, len(images.classes)))
+        sheet(images, classes).save(place, format="PNG")
     return files
 
 
@@ -60,7 +58,4 @@ def sheet(images: Images, classes: range) -> Any:
 def some_of(images: Images, number: int) -> list[np.ndarray]:
     rows = (images.train.y == number).nonzero()[:, 0]
     chosen = rows[torch.randperm(len(rows), generator=rng("sheet", number))[:COLUMNS]]
-    x = images.train.x[chosen]
-    return [
-        image[0].numpy() if len(image) == 1 else image.permute(1, 2, 0).contiguous().numpy() for image in x
-    ]
+    return [image.permute(1, 2, 0).squeeze(2).contiguous().numpy() for image in images.train.x[chosen]]

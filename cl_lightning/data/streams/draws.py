@@ -130,9 +130,7 @@ class Sizes:
 
     def by_class(self, images: Images, classes: Sequence[int], key: Callable[[str], tuple]) -> Draw:
         totals = {"n_train": self.n_train, "n_val": self.n_val, "n_test": self.n_test}
-        each = {
-            name: a_class(self.asked_by.format(name), total, len(classes)) for name, total in totals.items()
-        }
+        each = {n: a_class(self.asked_by.format(n), total, len(classes)) for n, total in totals.items()}
         parts: dict[str, list[torch.Tensor]] = {name: [] for name in totals}
         for c in classes:
             train, val = self.pools(images, c, each["n_train"], each["n_val"] or 0, key)
@@ -156,9 +154,8 @@ class Sizes:
         drawn = {name: torch.cat(rows) for name, rows in parts.items()}
         for name, purpose in (("n_train", "train"), ("n_val", "val")):
             drawn[name] = drawn_from(drawn[name], None, *key(purpose), "order")
-        requested = {
-            name: total for name, total in totals.items() if total is not None and len(drawn[name]) < total
-        }
+        asked = {name: total for name, total in totals.items() if total is not None}
+        requested = {name: total for name, total in asked.items() if len(drawn[name]) < total}
         return Draw(drawn["n_train"], drawn["n_val"], drawn["n_test"], requested)
 
     def tested(self, there: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -158,10 +159,8 @@ def transformed(
     def a_task(index: int) -> Recipe:
         drawn = sizes.draw(images, classes, lambda purpose: (seed, kind, index, purpose))
         labels, pixels = torch.tensor(owned[index]), source_pixels(index)
-        permuted, asked = permutes and pixels is not None, drawn.requested
-        return Recipe(
-            name(index), images.classes, *drawn.rows, labels, pixels, requested=asked, permuted=permuted
-        )
+        made = Recipe(name(index), images.classes, *drawn.rows, labels, pixels, requested=drawn.requested)
+        return replace(made, permuted=permutes and pixels is not None)
 
     outputs = Head(head, owned[-1][-1] + 1, owned)
     made = Stream(kind, (images,), outputs, a_task, seed, show, balanced=sizes.balanced)
@@ -263,10 +262,8 @@ def drifting(
     none_empty(images, [c for group in classes_of for c in group])
     place = [Fraction(index * (groups - 1), tasks - 1) for index in range(tasks)]
     shares = [[max(Fraction(0), 1 - abs(at - g)) for at in place] for g in range(groups)]  # in each task
-    owned = tuple(
-        tuple(sorted(c for g in range(groups) if shares[g][index] for c in classes_of[g]))
-        for index in range(tasks)
-    )
+    groups_of = [[g for g in range(groups) if shares[g][index]] for index in range(tasks)]
+    owned = tuple(tuple(sorted(c for g in own for c in classes_of[g])) for own in groups_of)
 
     def part(index: int, g: int, purpose: str, pool: Pool, n: int | None) -> torch.Tensor:
         """The rows of a group that a task gets: after those of earlier tasks."""
@@ -282,7 +279,7 @@ def drifting(
 
     @lru_cache(RECIPES_KEPT)
     def a_task(index: int) -> Recipe:
-        own = [g for g in range(groups) if shares[g][index]]
+        own = groups_of[index]
         train = torch.cat([part(index, g, "training", images.train, n_train) for g in own])
         train = train[torch.randperm(len(train), generator=rng(seed, "drifting", index, "order"))]
         tested = [part(index, g, "test", images.test, n_test) for g in own]
@@ -291,16 +288,9 @@ def drifting(
         labels[list(owned[index])] = torch.tensor(owned[index])
         for c in images.train.y[train].tolist():
             mixture[c] += 1 / len(train)
-        names = tuple(images.classes[c] for c in owned[index])
-        return Recipe(
-            f"{round(100 * shares[own[0]][index])} % of classes {' '.join(map(str, classes_of[own[0]]))}",
-            names,
-            train[n_val:],
-            train[:n_val],
-            test,
-            labels,
-            mixture=tuple(mixture),
-        )
+        percent, first = round(100 * shares[own[0]][index]), " ".join(map(str, classes_of[own[0]]))
+        name, names = f"{percent} % of classes {first}", tuple(images.classes[c] for c in owned[index])
+        return Recipe(name, names, train[n_val:], train[:n_val], test, labels, mixture=tuple(mixture))
 
     return Stream("drifting", (images,), Head("single", len(images.classes), owned), a_task, seed, show)
 

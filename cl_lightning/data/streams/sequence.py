@@ -146,13 +146,8 @@ def long(
         share = shares[sum(index >= tasks * k // len(shares) for k in range(1, len(shares)))]
         is_large = torch.rand((), generator=draws).item() < share
         n_train, n_val = map(min, large, at_most.get(name, large)) if is_large else small
-        return TaskSpec(
-            name,
-            classes_per_task,
-            n_train=n_train,
-            n_val=n_val,
-            asked_by="{} of stream." + ("large" if is_large else "small"),
-        )
+        asked_by = "{} of stream." + ("large" if is_large else "small")
+        return TaskSpec(name, classes_per_task, n_train=n_train, n_val=n_val, asked_by=asked_by)
 
     sizes = Sizes(None, 0, n_test, True, on_shortage, test_per_class=test_per_class, test_share=test_share)
     made = stream_of_specs("long", sources, seed, tasks, task_spec, head, sizes, held_out or {}, show)
@@ -195,15 +190,9 @@ def stream_of_specs(
         one, order = task_spec(index), classes_of(index)
         images = sources[one.source]
         none_empty(images, order)
-        n_val = sizes.n_val if one.n_val is None else one.n_val
-        own = replace(
-            sizes,
-            n_train=one.n_train,
-            n_val=n_val,
-            n_test=one.n_test or sizes.n_test,
-            held_out=held_out.get(one.source),
-            asked_by=one.asked_by,
-        )
+        n_val, n_test = sizes.n_val if one.n_val is None else one.n_val, one.n_test or sizes.n_test
+        own = replace(sizes, n_train=one.n_train, n_val=n_val, n_test=n_test, asked_by=one.asked_by)
+        own = replace(own, held_out=held_out.get(one.source))
         drawn = own.draw(images, order, lambda purpose: (seed, kind, index, purpose))
         labels = torch.full((len(images.classes),), -1)
         labels[order] = torch.tensor(owned[index])

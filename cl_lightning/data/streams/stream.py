@@ -95,13 +95,13 @@ class Stream:
 
     # ---- examples ------------------------------------------------------------------------------------------
 
-    def task(self, index: int, past: tuple[Task, ...] = (), lease: Lease | None = None) -> Task:
+    def task(self, index: int, lease: Lease | None = None) -> Task:
         """A task with its training and validation examples: for the data module, which lends them."""
         not_for_learners("training", index)
         recipe = self.recipe(index)
         train = self.split(index, self.images(recipe).train, recipe.train, lease)
         val = self.validation(index, lease)
-        return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val, past)
+        return Task(index, len(self), recipe.name, recipe.classes, self.head, train, val)
 
     def validation(self, index: int, lease: Lease | None = None) -> Split | None:
         """A task's validation examples, if it has any: for the data module, which lends them, and for the
@@ -113,10 +113,8 @@ class Stream:
 
     def task_without_data(self, index: int) -> Task:
         """A task without examples: what is left of it when its data are closed."""
-        nothing = Split(
-            torch.empty(0, *self.shape), torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
-        )
-        recipe = self.recipe(index)
+        none = torch.empty(0, dtype=torch.int64)
+        nothing, recipe = Split(torch.empty(0, *self.shape), none, none), self.recipe(index)
         return Task(index, len(self), recipe.name, recipe.classes, self.head, nothing)
 
     def test(self, index: int) -> Split:
@@ -135,10 +133,8 @@ class Stream:
             self._statistics[index] = statistics(x)
         x = self.normalised(index, x)
         if augmentations and len(x):
-            made = [
-                self.show.augmented(x, self.black(index)[None], rng(self.seed, self.name, index, "copy", i))
-                for i in range(augmentations)
-            ]
+            draws = (rng(self.seed, self.name, index, "copy", i) for i in range(augmentations))
+            made = [self.show.augmented(x, self.black(index)[None], each) for each in draws]
             x, y = torch.stack([x, *made], 1).flatten(0, 1), y.repeat_interleave(augmentations + 1)
         return Split(x, y, torch.full((len(y),), index), lease)
 
@@ -170,9 +166,8 @@ class Stream:
         normalised by, whenever."""
         if index not in self._statistics:
             recipe = self.recipe(index)
-            self._statistics[index] = statistics(
-                self.render(recipe, self.images(recipe).train.x[recipe.train])
-            )
+            x = self.images(recipe).train.x[recipe.train]
+            self._statistics[index] = statistics(self.render(recipe, x))
         return self._statistics[index]
 
     def black(self, index: int) -> torch.Tensor:
@@ -204,14 +199,8 @@ class Stream:
         """Equal prints, equal tasks, whatever comes before and after: a hash of a task's images, drawn rows,
         labels and outputs."""
         recipe, head = self.recipe(index), self.head
-        shared = (
-            DRAWS,
-            identity_of_images(self.images(recipe)),
-            self.show,
-            head.mode,
-            head.num_outputs,
-            list(head.owned[index]),
-        )
+        images, outputs = identity_of_images(self.images(recipe)), list(head.owned[index])
+        shared = (DRAWS, images, self.show, head.mode, head.num_outputs, outputs)
         digest = hashlib.sha256(repr(shared).encode())
         write_drawn(digest, recipe)
         return digest.hexdigest()[:16]

@@ -7,6 +7,7 @@ None where the runs have nothing to show.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 from cl_lightning.report.compare import head_of, in_a_cell
@@ -25,13 +26,9 @@ def by_learner(runs: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str,
     learners: dict[str, list[Mapping[str, Any]]] = {}
     for run in sorted(finished, key=lambda run: run["learner"]):
         own, place = groups[run["learner"]], (run["name"], run["fingerprint"])
-        words = []
+        words, on_one = [], [settings for (name, _), settings in own.items() if name == run["name"]]
         if len({name for name, _ in own}) < len(own):
-            keys = [
-                k
-                for k in own[place]
-                if len({repr(s.get(k)) for (n, _), s in own.items() if n == place[0]}) > 1
-            ]
+            keys = [key for key in own[place] if len({repr(settings.get(key)) for settings in on_one}) > 1]
             words = [f"{head_of(key)}={in_a_cell(own[place][key])}" for key in keys] or [place[1][:6]]
         learners.setdefault(" ".join([run["learner"], *words]), []).append(run)
     return learners
@@ -49,9 +46,7 @@ def seeds_of(runs: Runs, stream: str) -> list[Mapping[str, Any]]:
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     """Over seeds; the deviation of one is 0."""
-    mean = sum(values) / len(values)
-    squares = sum((value - mean) ** 2 for value in values)
-    return mean, (squares / (len(values) - 1)) ** 0.5 if len(values) > 1 else 0.0
+    return fmean(values), stdev(values) if len(values) > 1 else 0.0
 
 
 def known(values: Iterable[float | None]) -> list[float]:

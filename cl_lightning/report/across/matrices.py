@@ -18,9 +18,8 @@ def figure(learners: Learners) -> Figure | None:
     drawn, axes = panels(rows, height=1.6, columns=columns, width=1.7 * columns + 0.6)
     axes = axes.reshape(columns, rows).T.ravel()  # one beside another
     for panel, (name, runs) in zip(axes, shown.items()):
-        image = panel.imshow(
-            mean_matrix([run["accuracy_matrix"] for run in runs]), vmin=0, vmax=1, aspect="auto"
-        )
+        mean = mean_matrix([run["accuracy_matrix"] for run in runs])
+        image = panel.imshow(mean, vmin=0, vmax=1, aspect="auto")
         panel.set(title=name.replace(", ", "\n"), xlabel="task", ylabel="tasks learned")
         whole_numbers(panel.xaxis)
         whole_numbers(panel.yaxis)

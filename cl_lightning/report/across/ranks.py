@@ -26,15 +26,8 @@ def figure(learners: Learners) -> Figure | None:
             if values := known(run["metrics"]["average_accuracy"] for run in each.get(learner, ())):
                 points.append((x + 0.04 * place, *mean_and_deviation(values)))
         if points:
-            xs, mean, deviation = zip(*points)
-            axes[0].errorbar(
-                xs,
-                mean,
-                deviation,
-                fmt=f"{marker(place)}-",
-                color=colour(place),
-                label=learner.replace("_", " "),
-            )
+            look = {"fmt": f"{marker(place)}-", "color": colour(place), "label": learner.replace("_", " ")}
+            axes[0].errorbar(*zip(*points), **look)
     names_of = [f"{name.replace('_', ' ')}\n{head}".replace(" ", "\n") for name, head in found]
     axes[0].set_xticks(range(len(found)), names_of)
     axes[0].set(ylabel="ACC", ylim=(0, 1.02))

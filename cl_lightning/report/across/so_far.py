@@ -14,10 +14,8 @@ def figure(learners: Learners) -> Figure | None:
         own = {name: seeds_of(runs, stream) for name, runs in learners.items()}
         tasks = {name: range(1, len(runs[0]["costs"]) + 1) for name, runs in own.items() if runs}
         accuracy, memory = axes[2 * column : 2 * column + 2]
-        bands(
-            accuracy,
-            {n: [[mean_so_far(r["accuracy_matrix"], i) for i in tasks[n]] for r in own[n]] for n in tasks},
-        )
+        means = {n: [[mean_so_far(r["accuracy_matrix"], i) for i in tasks[n]] for r in own[n]] for n in tasks}
+        bands(accuracy, means)
         bands(memory, {n: [[held(r, i - 1) for i in tasks[n]] for r in own[n]] for n in tasks})
         accuracy.set(ylim=(0, 1), ylabel="mean accuracy\non tasks so far", title=stream)
         memory.set(ylim=(0, None), ylabel="memory, MB", xlabel="tasks learned")

@@ -69,13 +69,9 @@ def kind(group: Group) -> str:
 
 def of_model(groups: Sequence[Group], name: str) -> list[Group]:
     """Those of a model on MNIST, with the grids of its file."""
-    return [
-        group
-        for group in groups
-        if dnn_of(group) == name
-        and group.settings.get("stream.source", SOURCE) == SOURCE
-        and not any(word.startswith("tuned.") for word in group.command)
-    ]
+    of_source = [group for group in groups if group.settings.get("stream.source", SOURCE) == SOURCE]
+    as_in_file = [g for g in of_source if not any(word.startswith("tuned.") for word in g.command)]
+    return [group for group in as_in_file if dnn_of(group) == name]
 
 
 def value(group: Group, result: str) -> float:

@@ -16,9 +16,8 @@ CLAIMS = ["claim", "asked for", "ours", "verdict"]  # heads
 
 def claims(groups: Sequence[Group]) -> list[list[str]]:
     """Rows of claim, what is asked for, ours and the verdict."""
-    imm = {
-        g.settings.get("learner.merging", "mode"): g for g in of_model(groups, "imm") if kind(g) == "D5-5a"
-    }
+    merged = [group for group in of_model(groups, "imm") if kind(group) == "D5-5a"]
+    imm = {group.settings.get("learner.merging", "mode"): group for group in merged}
     mode, mean = ([imm[name]] if name in imm else [] for name in ("mode", "mean"))
     fc = [g for g in of_model(groups, "fc") if g.learner == "finetune"]
     kept = [g for g in of_model(groups, "fc") if g.learner == "stop_by_kept"]
@@ -50,11 +49,7 @@ def claims(groups: Sequence[Group]) -> list[list[str]]:
 def not_reproduced(groups: Sequence[Group]) -> list[list[str]]:
     """Rows of what, printed, ours and why: claims that do not hold."""
     why = "two topologies of six, and 600 mini-batches a task"
-    return [
-        [claim, asked, ours, why]
-        for claim, asked, ours, verdict in claims(groups)
-        if verdict == "does not hold"
-    ]
+    return [[*said, why] for *said, verdict in claims(groups) if verdict == "does not hold"]
 
 
 def smallest(groups: Sequence[Group]) -> tuple[int, float]:

@@ -87,14 +87,8 @@ def signs(groups: Sequence[Group]) -> list[list[str]]:
     found = {table: list(transfers(groups, table)) for table in FIVE}
     where = {f"{row} ({table})": t * o > 0 for table, rows in found.items() for row, t, o in rows}
     other = ", ".join(name for name, same in where.items() if not same) or "-"
-    return [
-        [
-            "sign of T, where .1 or more is printed",
-            "tables 13 to 17",
-            f"{sum(where.values())} of {len(where)}",
-            other,
-        ]
-    ]
+    what = "sign of T, where .1 or more is printed"
+    return [[what, "tables 13 to 17", f"{sum(where.values())} of {len(where)}", other]]
 
 
 def ranks(groups: Sequence[Group]) -> list[list[str]]:
@@ -130,6 +124,11 @@ NEIGHBOURS = (  # a row, a column, and the row that it is compared with
     ("table 13", "HAT †", "F", None),
     ("table 12", "MNTDP-D", "A", "Independent"),
 )
+MEMORY = (  # two rows whose memory is compared
+    ("table 13", "PNN", "MNTDP-D"),
+    ("table 16", "PNN", "MNTDP-D"),
+    ("table 12", "MNTDP-D", "Independent"),
+)
 
 
 def beside_each_other(groups: Sequence[Group]) -> Iterator[list[str]]:
@@ -140,16 +139,8 @@ def beside_each_other(groups: Sequence[Group]) -> Iterator[list[str]]:
             what = f"{row}'s {head}" + (f" above {other}'s" if other else "")
             printed, ours = signed((own[0] - base[0], own[1] - base[1]))
             yield [what, table, ours, f"printed {printed}"]
-    for table, row, other in (
-        ("table 13", "PNN", "MNTDP-D"),
-        ("table 16", "PNN", "MNTDP-D"),
-        ("table 12", "MNTDP-D", "Independent"),
-    ):
+    for table, row, other in MEMORY:
         own, base = (mean_in(groups, "mntdp", table, name, "Mem MB") for name in (row, other))
         if own and base:
-            yield [
-                f"{row}'s memory over {other}'s",
-                table,
-                f"{own[1] / base[1]:.2f}",
-                f"printed {own[0] / base[0]:.2f}",
-            ]
+            printed, ours = (f"{one / two:.2f}" for one, two in zip(own, base))
+            yield [f"{row}'s memory over {other}'s", table, ours, f"printed {printed}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cl_lightning.report.parts.two_tasks import NAMES
 from cl_lightning.report.style import Figure, colour, panels
 from cl_lightning.selection.rules import on_both
 
@@ -20,12 +21,8 @@ def figure(results: Mapping[str, Any]) -> Figure | None:
         return None
     tests = [task["n_test"] for task in results["stream"]["tasks"]]
     drawn, (panel,) = panels(1, height=2.2)
-    curves = {
-        "first task": [end[0] for end in ends.values()],
-        "second task": [end[1] for end in ends.values()],
-        "both": [on_both(end, tests) for end in ends.values()],
-    }
-    for place, (label, values) in enumerate(curves.items()):
+    curves = zip(*((*end, on_both(end, tests)) for end in ends.values()))
+    for place, (label, values) in enumerate(zip(NAMES.values(), curves)):
         panel.plot(list(ends), values, color=colour(place), label=label, clip_on=False)
     panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="alpha of the second task", ylabel="test accuracy")
     drawn.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=3)

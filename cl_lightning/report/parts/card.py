@@ -22,12 +22,11 @@ def line(results: Mapping[str, Any]) -> list[str]:
     for verdict in ("violated", "unknown"):
         rules = [finding["rule"] for finding in results["card"] if finding["verdict"] == verdict]
         said += [f"{verdict}: {', '.join(rules)}"] if rules else []
-    why = [
-        f"Causality: {finding['evidence']}"
-        for finding in results["card"]
-        if (finding["rule"], finding["verdict"]) == ("causality", "violated")
-    ]
-    return [*([f"Card: {'; '.join(said)}"] if said else []), *why]
+    by_rule = {finding["rule"]: finding for finding in results["card"]}
+    lines = [f"Card: {'; '.join(said)}"] if said else []
+    if "causality" in by_rule and by_rule["causality"]["verdict"] == "violated":
+        lines.append(f"Causality: {by_rule['causality']['evidence']}")
+    return lines
 
 
 def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:

@@ -31,16 +31,10 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     for cost in results["costs"]:
         chosen = [phase for phase in results["selected"] if phase["where"] == f"task{cost['task']}"]
         for place, phase in enumerate(chosen):
-            rows.append(
-                [
-                    "" if place else str(cost["task"]),
-                    phase["candidate"],
-                    f"score {three_digits(phase['score'])}"
-                    if "score" in phase
-                    else three_digits(phase["val_accuracy"]),
-                    str(phase["steps"]),
-                    str(phase["steps_to_best"]),
-                ]
-            )
+            task = "" if place else str(cost["task"])
+            own = "score" in phase
+            best = "score " * own + three_digits(phase["score" if own else "val_accuracy"])
+            steps = (str(phase["steps"]), str(phase["steps_to_best"]))
+            rows.append([task, phase["candidate"], best, *steps])
     heads = [Column(head, text=head == "chosen") for head in ("task", "chosen", "val", "steps", "to best")]
     return with_title("Choices, by task", heads, rows, width)

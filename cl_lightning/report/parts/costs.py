@@ -18,17 +18,11 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     costs = results["costs"]
     held, counted = held_and_counted(costs)
     heads = ["task", "held", *(["Mem"] if counted else []), "flops", "executed", "seconds"]
-    rows = [
-        [
-            str(cost["task"]),
-            scaled(own, "B"),
-            *([scaled(mem, "B")] if counted else []),
-            scaled(cost["flops"]),
-            scaled(cost["flops_executed"]),
-            f"{sum(value for part, value in cost['seconds'].items() if part != 'cpu'):.1f}",
-        ]
-        for cost, own, mem in zip(costs, held, counted or held)
-    ]
+    rows = []
+    for cost, own, mem in zip(costs, held, counted or held):
+        memory = [scaled(own, "B"), *[scaled(mem, "B")] * bool(counted)]
+        work = [scaled(cost["flops"]), scaled(cost["flops_executed"]), f"{seconds_of(cost):.1f}"]
+        rows.append([str(cost["task"]), *memory, *work])
     return with_title("Costs, by task", list(map(Column, heads)), rows, width)
 
 
@@ -37,8 +31,13 @@ def line(results: Mapping[str, Any]) -> list[str]:
     if not costs:
         return []
     held, operations = held_and_counted(costs)[0][-1], sum(cost["flops_executed"] for cost in costs)
-    seconds = sum(value for cost in costs for part, value in cost["seconds"].items() if part != "cpu")
+    seconds = sum(map(seconds_of, costs))
     return [f"Costs: {scaled(held, 'B')} held, {scaled(operations)} operations, {seconds:.0f} seconds"]
+
+
+def seconds_of(cost: Mapping[str, Any]) -> float:
+    """All that a task took; those of the processor are the same ones once more."""
+    return sum(value for part, value in cost["seconds"].items() if part != "cpu")
 
 
 def held_and_counted(costs: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:

@@ -120,9 +120,8 @@ class StreetDigits(Drawn):
             digit = labels if place == 0 else draws.pick(10)
             theta = window(angle, shear, width, height, right - place * pitch, down)
             there = 1.0 if place == 0 else draws.chance(0.5, 1, 1, 1)
-            cover = torch.maximum(
-                cover, there * ink(look(fields[font, digit][:, None], grid(theta, side)), offset, softness)
-            )
+            distance = look(fields[font, digit][:, None], grid(theta, side))
+            cover = torch.maximum(cover, there * ink(distance, offset, softness))
         wall = 0.05 + 0.35 * any_colour(draws)
         paint = wall + draws.uniform(0.08, 0.65, 1, 1, 1) * (0.6 + 0.4 * any_colour(draws))
         picture = over(wall + draws.clouds(3, 3, side) * 0.08 + draws.clouds(1, 8, side) * 0.04, cover, paint)
@@ -154,11 +153,8 @@ class Letters(Drawn):
         distance = look(fields[face, labels][:, None], grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
         offset, softness = draws.uniform(-0.06, 0.12, 1, 1, 1), draws.uniform(0.02, 0.05, 1, 1, 1)
         hollow = draws.chance(0.25, 1, 1, 1)
-        drawn = ink(
-            torch.where(hollow > 0, distance.abs() - 0.04, distance),
-            torch.where(hollow > 0, 0.02, offset),
-            softness,
-        )
+        outline = torch.where(hollow > 0, distance.abs() - 0.04, distance)
+        drawn = ink(outline, torch.where(hollow > 0, 0.02, offset), softness)
         shadow = ink(distance.roll((2, 2), (2, 3)), offset, softness) * draws.chance(0.2, 1, 1, 1) * 0.5
         drawn = torch.maximum(drawn, shadow)
         drawn = torch.where(draws.chance(0.2, 1, 1, 1) > 0, 1 - drawn, drawn)

@@ -75,20 +75,14 @@ class Drawn:
 
     def identity(self) -> dict:
         """What the pixels depend on: the key of the cache."""
-        return {
-            "kind": f"synthetic-{self.kind}",
-            "version": self.version,
-            "train": self.train,
-            "test": self.test,
-            "seed": self.seed,
-        }
+        about = {"kind": f"synthetic-{self.kind}", "version": self.version}
+        return {**about, "train": self.train, "test": self.test, "seed": self.seed}
 
     def decode(self) -> dict[str, torch.Tensor]:
         arrays = {}
         for split, count in (("train", self.train), ("test", self.test)):
-            labels = self.ordered(count)[
-                torch.randperm(count, generator=rng(self.kind, self.seed, split, "order"))
-            ]
+            order = torch.randperm(count, generator=rng(self.kind, self.seed, split, "order"))
+            labels = self.ordered(count)[order]
             arrays[f"{split}_x"], arrays[f"{split}_y"] = self.images(split, labels), labels
         return arrays
 

@@ -10,23 +10,17 @@ import torch
 
 from cl_lightning.config.checking import Count
 from cl_lightning.data.sources.synthetic.drawing import (
-    NOTHING,
     Drawn,
     Draws,
     colours,
-    curve,
-    ellipse,
     grid,
     ink,
-    line,
     look,
     over,
-    polygon,
-    symmetric,
     to_bytes,
-    union,
     window,
-)  # fmt: skip
+)
+from cl_lightning.data.sources.synthetic.shapes import layers, shapes
 
 SIDE = 100
 
@@ -44,53 +38,29 @@ class Fruits(Drawn):
     test: Count = 2_052
 
     kind = "fruits"
-    classes = (
-        "Cherry 2", "Cherry Rainier", "Peach 2", "Strawberry Wedge", "Tomato 1", "Apple Braeburn",
-        "Apple Granny Smith", "Banana",
-        "Lemon", "Pear Williams",
-    )  # fmt: skip
+    classes = tuple(shapes()["fruits"])
     chunk = 100
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), fruit_fields()
-        size = draws.uniform(1.0, 1.6)
-        nothing = torch.zeros(len(labels))
-        theta = window(
-            draws.uniform(-math.pi, math.pi),
-            draws.uniform(-0.15, 0.15),
-            size * draws.uniform(0.85, 1.18),
-            size,
-            nothing,
-            nothing,
-        )
+        size, nothing = draws.uniform(1.0, 1.6), torch.zeros(len(labels))
+        angle, shear = draws.uniform(-math.pi, math.pi), draws.uniform(-0.15, 0.15)
+        theta = window(angle, shear, size * draws.uniform(0.85, 1.18), size, nothing, nothing)
         body, stem = look(fields[labels], grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05)).split(1, 1)
         hue, change, spots = SKINS[labels][:, :, None, None, None].unbind(1)
         blush = torch.sigmoid(draws.clouds(1, 3, SIDE) * 3)[:, 0]
         hue = hue[:, 0] + change[:, 0] * blush + draws.normal(1, 1) * 0.03
-        skin = colours(
-            hue,
-            draws.uniform(0.5, 0.95, 1, 1).expand_as(blush),
-            draws.uniform(0.65, 1, 1, 1).expand_as(blush),
-        )
-        round_shade = (
-            0.45 + 0.55 * (1 - (1 + body / 0.45).clamp(0, 1) ** 2).sqrt() + 0.12 * draws.clouds(1, 2, SIDE)
-        )
-        seeds = spots * above_noise(draws) * 0.3
-        picture = over(
-            torch.ones(len(labels), 3, SIDE, SIDE),
-            ink(body, 0.0, 0.015),
-            (skin * round_shade + seeds).clamp(0, 1),
-        )
-        wood = colours(
-            draws.uniform(0.07, 0.3, 1, 1), draws.uniform(0.4, 0.8, 1, 1), draws.uniform(0.2, 0.55, 1, 1)
-        )
+        saturation, value = draws.uniform(0.5, 0.95, 1, 1), draws.uniform(0.65, 1, 1, 1)
+        skin = colours(hue, saturation.expand_as(blush), value.expand_as(blush))
+        shade = 0.45 + 0.55 * (1 - (1 + body / 0.45).clamp(0, 1) ** 2).sqrt()  # as of a ball
+        shade = shade + 0.12 * draws.clouds(1, 2, SIDE)
+        specks = torch.sigmoid((draws.clouds(1, 25, SIDE) - 0.9) * 8)
+        fruit = (skin * shade + spots * specks * 0.3).clamp(0, 1)
+        picture = over(torch.ones(len(labels), 3, SIDE, SIDE), ink(body, 0.0, 0.015), fruit)
+        hue, saturation = draws.uniform(0.07, 0.3, 1, 1), draws.uniform(0.4, 0.8, 1, 1)
+        wood = colours(hue, saturation, draws.uniform(0.2, 0.55, 1, 1))
         picture = over(picture, ink(stem, 0.0, 0.015), wood)
         return to_bytes(picture + draws.normal(3, SIDE, SIDE) * 0.01)
-
-
-def above_noise(draws: Draws) -> torch.Tensor:
-    """Small specks (n, 1, 100, 100)."""
-    return torch.sigmoid((draws.clouds(1, 25, SIDE) - 0.9) * 8)
 
 
 # hue, how far the blush moves it, how strong the specks are
@@ -104,32 +74,4 @@ SKINS = torch.tensor([
 @cache
 def fruit_fields() -> torch.Tensor:
     """(10 fruits, body and stem, 64, 64)"""
-    apple = union(ellipse(-0.2, 0, 0.48, 0.6), ellipse(0.2, 0, 0.48, 0.6))
-    berry = symmetric((0.2, -0.55), (0.5, -0.4), (0.45, 0.0), (0.12, 0.6)) - 0.08
-    banana = curve([(-0.65, -0.4), (-0.4, 0.65), (0.4, 0.65), (0.65, -0.4)], 0.18)
-    pear = union(ellipse(0, 0.25, 0.5, 0.48), ellipse(0, -0.3, 0.27, 0.4))
-    leaves = polygon(
-        (-0.35, -0.75), (-0.1, -0.6), (0.0, -0.85), (0.1, -0.6), (0.35, -0.75), (0.15, -0.45), (-0.15, -0.45)
-    )
-    star = union(
-        *(
-            line([(0, 0), (0.25 * math.cos(a), 0.25 * math.sin(a))], 0.03)
-            for a in (2 * math.pi * i / 5 for i in range(5))
-        )
-    )
-    fruits = (
-        (ellipse(0, 0.1, 0.5, 0.48), curve([(0, -0.3), (0.05, -0.75), (0.25, -0.85)], 0.03)),
-        (ellipse(0, 0.1, 0.55, 0.48), curve([(0, -0.3), (-0.05, -0.75), (-0.25, -0.85)], 0.03)),
-        (
-            union(ellipse(-0.12, 0, 0.52, 0.6), ellipse(0.12, 0, 0.5, 0.58)),
-            curve([(0, -0.6), (-0.1, 0), (0, 0.6)], 0.01),
-        ),
-        (berry, leaves),
-        (ellipse(0, 0, 0.66, 0.58), star),
-        (apple, line([(0, -0.5), (0.05, -0.8)], 0.03)),
-        (apple, line([(0, -0.5), (-0.05, -0.8)], 0.03)),
-        (banana, line([(0.63, -0.4), (0.68, -0.65)], 0.05)),
-        (union(ellipse(0, 0, 0.62, 0.45), ellipse(0.6, 0, 0.15, 0.1)), NOTHING),
-        (pear, line([(0, -0.65), (0.05, -0.9)], 0.03)),
-    )
-    return torch.stack([torch.stack(layers) for layers in fruits])
+    return torch.stack([layers(fruit.values()) for fruit in shapes()["fruits"].values()])

@@ -52,11 +52,8 @@ class Objects(Drawn):
         seen = fields[labels, draws.pick(fields.shape[1])]
         theta = pose(draws, turn=0.25, smallest=1.45, largest=0.95, shift=0.22)
         distance = look(seen, grid(theta, SIDE, draws.clouds(2, 4, SIDE) * 0.05))
-        hazy = torch.lerp(
-            canvas,
-            paint(draws, canvas, distance, vivid(draws, canvas, itself)),
-            draws.uniform(0.45, 1, 1, 1, 1),
-        )
+        painted = paint(draws, canvas, distance, vivid(draws, canvas, itself))
+        hazy = torch.lerp(canvas, painted, draws.uniform(0.45, 1, 1, 1, 1))
         canvas = fragment(draws, hazy, fields.flatten(0, 1), probability=0.35)
         return photograph(draws, canvas, noise=0.08)
 
@@ -94,14 +91,8 @@ def pose(draws: Draws, turn: float, smallest: float, largest: float, shift: floa
     mirrored = 1 - 2 * draws.chance(0.5)
     size, slim = draws.uniform(largest, smallest), draws.uniform(0.85, 1.18)
     angle, shear = draws.uniform(-turn, turn), draws.uniform(-turn, turn) / 2
-    return window(
-        angle,
-        shear,
-        mirrored * size * slim,
-        size / slim,
-        draws.uniform(-shift, shift),
-        draws.uniform(-shift, shift),
-    )
+    right, down = draws.uniform(-shift, shift), draws.uniform(-shift, shift)
+    return window(angle, shear, mirrored * size * slim, size / slim, right, down)
 
 
 HUES = torch.tensor([
@@ -129,12 +120,9 @@ def background(draws: Draws, fields: torch.Tensor, fragments: int, ground: torch
 
 def fragment(draws: Draws, canvas: torch.Tensor, fields: torch.Tensor, probability: float) -> torch.Tensor:
     """One layer of a random object, turned freely, mostly outside of the image or small."""
-    angle, away, size = (
-        draws.uniform(-math.pi, math.pi),
-        draws.uniform(-math.pi, math.pi),
-        draws.uniform(1.3, 2.6),
-    )
-    theta = window(angle, torch.zeros(draws.n), size, size, torch.zeros(draws.n), torch.zeros(draws.n))
+    angle, away = draws.uniform(-math.pi, math.pi), draws.uniform(-math.pi, math.pi)
+    size, nothing = draws.uniform(1.3, 2.6), torch.zeros(draws.n)
+    theta = window(angle, nothing, size, size, nothing, nothing)
     centre = 0.85 * torch.stack([away.cos(), away.sin()], 1)[:, :, None]
     theta[:, :, 2:] = -theta[:, :, :2] @ centre
     layer = fields[draws.pick(len(fields)), draws.pick(2)][:, None]
@@ -170,8 +158,5 @@ def vivid(draws: Draws, canvas: torch.Tensor, body: torch.Tensor) -> list[torch.
 def photograph(draws: Draws, canvas: torch.Tensor, noise: float) -> torch.Tensor:
     """Exposure, contrast and noise of a small camera."""
     middle, contrast = draws.uniform(0.4, 0.6, 1, 1, 1), draws.uniform(0.7, 1.0, 1, 1, 1)
-    return to_bytes(
-        (canvas - 0.5) * contrast
-        + middle
-        + draws.normal(3, SIDE, SIDE) * draws.uniform(0.3 * noise, noise, 1, 1, 1)
-    )
+    grain = draws.normal(3, SIDE, SIDE) * draws.uniform(0.3 * noise, noise, 1, 1, 1)
+    return to_bytes((canvas - 0.5) * contrast + middle + grain)

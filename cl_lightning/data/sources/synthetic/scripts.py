@@ -6,7 +6,6 @@ The signs of a script are fixed: ``seed`` changes who writes, not what is writte
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,8 +25,8 @@ from cl_lightning.data.sources.synthetic.drawing import (
     to_bytes,
     union,
     window,
-    without,
 )
+from cl_lightning.data.sources.synthetic.shapes import layers, shapes
 from cl_lightning.randomness import rng
 
 
@@ -53,10 +52,8 @@ def write(fields: torch.Tensor, pen: Pen, draws: Draws) -> torch.Tensor:
     distance = look(fields[:, None], grid(theta, pen.side, warp))
     drawn = ink(distance, draws.uniform(*pen.widths, 1, 1, 1), draws.uniform(0.02, 0.05, 1, 1, 1))
     drawn = torch.maximum(drawn, stray_stroke(draws, pen.side)[:, None] * draws.chance(0.4, 1, 1, 1))
-    return to_bytes(
-        drawn * draws.uniform(pen.faintest, 1, 1, 1, 1)
-        + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1)
-    )
+    faded = drawn * draws.uniform(pen.faintest, 1, 1, 1, 1)
+    return to_bytes(faded + draws.normal(1, pen.side, pen.side) * draws.uniform(0.01, pen.noise, 1, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -73,12 +70,8 @@ class CursiveScript(Drawn):
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         draws, fields = Draws(len(labels), generator), cursive_fields()
-        way = draws.pick(fields.shape[1])
-        return write(
-            fields[labels, way],
-            Pen(28, turn=0.3, bend=0.2, widths=(0.02, 0.1), faintest=0.15, noise=0.35),
-            draws,
-        )
+        pen = Pen(28, turn=0.3, bend=0.2, widths=(0.02, 0.1), faintest=0.15, noise=0.35)
+        return write(fields[labels, draws.pick(fields.shape[1])], pen, draws)
 
 
 @dataclass(frozen=True)
@@ -100,12 +93,8 @@ class HeadlineScript(Drawn):
     chunk = 2000
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        draws = Draws(len(labels), generator)
-        return write(
-            headline_fields()[labels],
-            Pen(32, turn=0.12, bend=0.07, widths=(0.01, 0.06), faintest=0.2, noise=0.25),
-            draws,
-        )
+        pen = Pen(32, turn=0.12, bend=0.07, widths=(0.01, 0.06), faintest=0.2, noise=0.25)
+        return write(headline_fields()[labels], pen, Draws(len(labels), generator))
 
 
 @dataclass(frozen=True)
@@ -121,12 +110,8 @@ class SignDigits(Drawn):
     chunk = 2000
 
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        draws = Draws(len(labels), generator)
-        return write(
-            sign_fields()[labels],
-            Pen(28, turn=0.3, bend=0.16, widths=(0.0, 0.1), faintest=0.15, noise=0.4),
-            draws,
-        )
+        pen = Pen(28, turn=0.3, bend=0.16, widths=(0.0, 0.1), faintest=0.15, noise=0.4)
+        return write(sign_fields()[labels], pen, Draws(len(labels), generator))
 
 
 @cache
@@ -171,28 +156,4 @@ def headline_fields() -> torch.Tensor:
 @cache
 def sign_fields() -> torch.Tensor:
     """(10 signs, 64, 64)"""
-    ring = [(0.5 * math.cos(a / 8 * math.pi), 0.55 * math.sin(a / 8 * math.pi)) for a in range(17)]
-    teeth = [(-0.4, -0.6), (-0.2, -0.2), (0.0, -0.55), (0.25, -0.2), (0.5, -0.65)]
-    upper, lower = (
-        [(0.4, -0.75), (-0.6, -0.6), (-0.3, -0.1), (0.3, -0.05)],
-        [(0.3, -0.05), (-0.8, 0.1), (-0.3, 0.9), (0.5, 0.65)],
-    )
-    signs = (
-        ellipse(0, 0, 0.16, 0.16),
-        line([(-0.08, -0.75), (0.05, 0.75)], 0.03),
-        union(
-            line([(-0.25, -0.6), (-0.15, 0.8)], 0.03),
-            curve([(-0.25, -0.6), (0.0, 0.1), (0.5, -0.1), (0.45, -0.7)], 0.03),
-        ),
-        union(line([(-0.4, -0.6), (-0.3, 0.8)], 0.03), line(teeth, 0.03)),
-        union(curve(upper, 0.03), curve(lower, 0.03)),
-        without(line(ring, 0.05), ellipse(0, 0, 0.3, 0.3)),
-        line([(-0.45, -0.6), (0.3, -0.6), (0.4, 0.75)], 0.03),
-        line([(-0.5, -0.7), (0.0, 0.7), (0.5, -0.7)], 0.03),
-        line([(-0.5, 0.7), (0.0, -0.7), (0.5, 0.7)], 0.03),
-        union(
-            without(ellipse(-0.05, -0.4, 0.35, 0.32), ellipse(-0.05, -0.4, 0.27, 0.24)),
-            line([(0.28, -0.4), (0.38, 0.75)], 0.03),
-        ),
-    )
-    return torch.stack(signs)
+    return layers(shapes()["sign_digits"].values())

@@ -67,9 +67,8 @@ class Surface:
         s, t = smooth(u - i), smooth(v - j)
         values = self.table[:, 2].contiguous()
         corners = [[values[self.place(i + a, j + b)] for a in (0, 1)] for b in (0, 1)]
-        return torch.lerp(
-            torch.lerp(corners[0][0], corners[0][1], s), torch.lerp(corners[1][0], corners[1][1], s), t
-        )
+        upper, lower = (torch.lerp(left, right, s) for left, right in corners)
+        return torch.lerp(upper, lower, t)
 
     def rough(self) -> torch.Tensor:
         """Noise of three sizes."""
@@ -210,11 +209,8 @@ def stained(s: Surface) -> torch.Tensor:
 def waffled(s: Surface) -> torch.Tensor:
     x, y = 2 * part(s.u) - 1, 2 * part(s.v) - 1
     wall = torch.maximum(x.abs(), y.abs())
-    return torch.where(
-        wall > 0.75,
-        torch.ones_like(wall),
-        0.3 + 0.35 * torch.where(x.abs() > y.abs(), x, y).sign() * (wall > 0.35),
-    )
+    inside = 0.3 + 0.35 * torch.where(x.abs() > y.abs(), x, y).sign() * (wall > 0.35)
+    return torch.where(wall > 0.75, torch.ones_like(wall), inside)
 
 
 def crosshatched(s: Surface) -> torch.Tensor:
@@ -226,9 +222,8 @@ def crosshatched(s: Surface) -> torch.Tensor:
 
 def stratified(s: Surface) -> torch.Tensor:
     layers = s.v + 0.8 * s.noise(3, 3)
-    return s.at(torch.zeros_like(s.u), layers).numbers(torch.zeros_like(s.u), layers.floor())[
-        ..., 2
-    ] * 0.8 + 0.2 * part(layers)
+    own = s.numbers(torch.zeros_like(s.u), layers.floor())[..., 2]
+    return own * 0.8 + 0.2 * part(layers)
 
 
 def studded(s: Surface) -> torch.Tensor:
@@ -240,9 +235,8 @@ def studded(s: Surface) -> torch.Tensor:
 def lacelike(s: Surface) -> torch.Tensor:
     near, _, _ = s.cells(0.0)
     corner = s.at(s.u + 0.5, s.v + 0.5).cells(0.0)[0]
-    return torch.stack(
-        [thread_at(near - 0.42, 0.05), thread_at(near - 0.2, 0.05), thread_at(corner - 0.16, 0.05)]
-    ).amax(0)
+    rings = (near - 0.42, near - 0.2, corner - 0.16)
+    return torch.stack([thread_at(ring, 0.05) for ring in rings]).amax(0)
 
 
 Pattern = Callable[[Surface], torch.Tensor]
@@ -352,11 +346,9 @@ class Textures(Drawn):
         pictures: list[torch.Tensor] = [torch.empty(0)] * len(labels)
         for label, name in enumerate(self.classes):
             rows = (labels == label).nonzero().flatten().tolist()
-            if rows:
-                for row, picture in zip(
-                    rows, self.pictures(name, len(rows), rng(self.kind, self.seed, split, name))
-                ):
-                    pictures[row] = picture
+            of_class = self.pictures(name, len(rows), rng(self.kind, self.seed, split, name)) if rows else ()
+            for row, picture in zip(rows, of_class):
+                pictures[row] = picture
         return pictures
 
     def pictures(self, name: str, n: int, generator: torch.Generator) -> list[torch.Tensor]:
@@ -365,23 +357,13 @@ class Textures(Drawn):
         heights, widths = (torch.randint(LEAST, MOST + 1, (n,), generator=generator) for _ in "hw")
         surface = seen(draws, periods * MOST / torch.minimum(heights, widths), turn)
         bright = pattern(surface).clamp(0, 1)[:, None]
-        colour = over(
-            any_colour(draws).expand(-1, -1, MOST, MOST),
-            smooth(draws.clouds(1, 3, MOST).sigmoid()) * 0.5,
-            any_colour(draws),
-        )
+        ground = any_colour(draws).expand(-1, -1, MOST, MOST)
+        colour = over(ground, smooth(draws.clouds(1, 3, MOST).sigmoid()) * 0.5, any_colour(draws))
         contrast = draws.uniform(0.25, 0.45, 1, 1, 1) * (1 - 2 * draws.chance(0.25, 1, 1, 1))
-        picture = (
-            0.5 * colour
-            + 0.25
-            + (bright - 0.5) * 2 * contrast
-            + 0.4 * (bright - 0.5) * (any_colour(draws) - 0.5)
-        )
-        picture = (
-            picture
-            + draws.clouds(1, 2, MOST) * 0.06
-            + draws.normal(3, MOST, MOST) * draws.uniform(0.01, 0.06, 1, 1, 1)
-        )
+        picture = 0.5 * colour + 0.25 + (bright - 0.5) * 2 * contrast
+        picture = picture + 0.4 * (bright - 0.5) * (any_colour(draws) - 0.5)
+        picture = picture + draws.clouds(1, 2, MOST) * 0.06
+        picture = picture + draws.normal(3, MOST, MOST) * draws.uniform(0.01, 0.06, 1, 1, 1)
         return [
             whole[:, :height, :width].clone()
             for whole, height, width in zip(to_bytes(picture), heights.tolist(), widths.tolist())
