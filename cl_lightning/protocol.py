@@ -155,9 +155,11 @@ def copies(value: object) -> bool:
 _running: list[running] = []  # the innermost last
 
 
-def handed_tensors(handed: Sequence[object]) -> list[Any]:
+def handed_tensors(handed: Sequence[Any]) -> list[Any]:
     """The tensors of examples that were handed over."""
-    return [tensor for each in handed for tensor in getattr(each, "handed_tensors", ())]
+    return [
+        tensor for each in handed if hasattr(type(each), "handed_tensors") for tensor in each.handed_tensors
+    ]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -15,7 +16,6 @@ from cl_lightning.data.task import Batch, Lazy, tensors_in
 from cl_lightning.engine.phase_run import PhaseRun
 from cl_lightning.learners.base import Candidate, Learner, Phase, Phases
 from cl_lightning.learners.parts.notes import ModulePaths
-from cl_lightning.metrics.flops import uncounted
 from cl_lightning.protocol import LearnerError, also_handed, place_of, running, running_first
 from cl_lightning.randomness import Key, own_draws, seed_default_generators, seed_of
 
@@ -129,12 +129,12 @@ def call(learner: Learner, run: PhaseRun, key: Key, name: str, *arguments: Any) 
     function = getattr(learner, name) if of_phase is None else of_phase
     guard = running if run.step else running_first
     with guard(learner, name, arguments, function=function):
-        hook = torch.no_grad()(function) if name in WITHOUT_GRADIENT else function
-        if name in CASTS and run.settings.precision == "bf16-mixed":
-            with torch.autocast(learner.device.type, dtype=torch.bfloat16):
-                value = hook(*arguments)
-        else:
-            value = hook(*arguments)
+        with torch.no_grad() if name in WITHOUT_GRADIENT else nullcontext():
+            if name in CASTS and run.settings.precision == "bf16-mixed":
+                with torch.autocast(learner.device.type, dtype=torch.bfloat16):
+                    value = function(*arguments)
+            else:
+                value = function(*arguments)
         return checked_return(learner, name, value, *arguments, function=function)
 
 
@@ -164,7 +164,7 @@ class Shared(Lazy):
         if self.run.meter.counter is not None:
             self.count(self.run.candidates.index(self.run.asking))
         if not self.made:
-            with uncounted():
+            with self.run.meter.paused():
                 super().value()
             also_handed(tensors_in(self.made))
         return self.made[0]

@@ -11,7 +11,7 @@ from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate
 from cl_lightning.learners.parts.batch_norm import Sharing
 from cl_lightning.learners.parts.fisher import Labels, information
-from cl_lightning.learners.parts.gradients import trained
+from cl_lightning.learners.parts.gradients import trained, used
 from cl_lightning.metrics.costs import numbers_in
 
 
@@ -57,14 +57,11 @@ class EWC(Sharing):
         """The penalty's gradient: strength A (w - c). Parameters behind those that A is of are free."""
         if not self.memory:
             return
-        rows = zip(c.parameters, self.memory["c"], self.memory["A"])
-        w, centre, A = map(
-            list, zip(*(row for row in rows if row[0].grad is not None))
-        )  # what the batch uses
+        g, w, centre, A = used(c.parameters, self.memory["c"], self.memory["A"])
         strength = float(c.hparams.get("strength", self.strength))
         strength /= batch.learning if self.merging == "mean" else 1
         # Private: one call for all parameters in place of a loop over them.
-        torch._foreach_addcmul_([p.grad for p in w], A, torch._foreach_sub(w, centre), strength)
+        torch._foreach_addcmul_(g, A, torch._foreach_sub(w, centre), strength)
 
     def on_task_end(self, task: Task) -> None:
         held = (

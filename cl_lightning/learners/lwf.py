@@ -55,8 +55,8 @@ class LwF(Learner):
         return "warm-up" if self.warms_up(batch) else ""
 
     def shared(self, batch: Batch, candidates: Sequence[Candidate]) -> list[torch.Tensor]:
-        """What the past heads said before the task."""
-        return self.outputs(self.network, batch)[1]
+        """What the past heads said before the task, softened."""
+        return [(old / self.temperature).softmax(1) for old in self.outputs(self.network, batch)[1]]
 
     def loss(self, c: Candidate, batch: Batch) -> torch.Tensor:
         if self.warms_up(batch):
@@ -69,7 +69,7 @@ class LwF(Learner):
         strength = self.scale * c.hparams.get("strength", self.strength)
         if strength and past:
             for old, now in zip(batch.shared, past):
-                loss = loss + strength * F.cross_entropy(now / T, (old / T).softmax(1))
+                loss = loss - strength * ((old * (now / T).log_softmax(1)).sum() / len(batch))
         return loss
 
     def outputs(self, network: Any, batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -79,7 +79,7 @@ class LwF(Learner):
         if isinstance(head, ByTask):
             return logits, [layer(h) for layer in list(head.layers)[: batch.learning]]
         if owned and not self.head.masks_test:
-            owned = (tuple(sorted({output for own in owned for output in own})),)
+            owned = (tuple(sorted(set().union(*owned))),)
         every = tuple(range(self.head.num_outputs))
         return logits, [
             logits if own == every else logits.index_select(1, numbers_on(h.device, own)) for own in owned

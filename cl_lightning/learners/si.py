@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ import torch.nn as nn
 from cl_lightning.config.checking import NotNegative, Positive
 from cl_lightning.data.task import Batch, Task
 from cl_lightning.learners.base import Candidate, Learner
-from cl_lightning.learners.parts.gradients import trained
+from cl_lightning.learners.parts.gradients import trained, used
 
 
 class SI(Learner):
@@ -38,9 +37,7 @@ class SI(Learner):
         super().__init__(**base)
         self.strength, self.damping, self.clamp = strength, damping, clamp
         self.penalty_in_path = penalty_in_path
-        self.before: dict[
-            str, tuple
-        ] = {}  # by candidate, while a step is taken: weights and gradients before it
+        self.before: dict[str, tuple] = {}  # by candidate, while a step is taken: what its path needs
 
     def candidates(self, task: Task) -> list[Candidate]:
         """Networks that carry their paths, so that checkpoints and best weights have them, too."""
@@ -54,39 +51,35 @@ class SI(Learner):
     @torch.no_grad()
     def after_backward(self, c: Candidate, batch: Batch) -> None:
         """The penalty's gradient: 2 strength Omega (w - w_last)."""
-        w, g = used(c, c.parameters), [p.grad for p in c.parameters if p.grad is not None]
+        path: Any = c.network.path
+        if not hasattr(path, "last"):
+            path.last = trained(self.network)  # found once, and not at each step
+        past = [path.last, self.memory["importance"]] if self.memory else []
+        g, w, paths, *last_and_importance = used(c.parameters, [*path.buffers()], *past)
         before = torch._foreach_clone(w)  # private, as below: one call for all parameters
-        whole: list[torch.Tensor] | tuple[torch.Tensor, ...] = g
-        if self.memory:
-            drift = torch._foreach_sub(before, used(c, trained(self.network)))
+        whole: Any = g
+        if last_and_importance:
+            last, importance = last_and_importance
             strength = 2 * float(c.hparams.get("strength", self.strength))
-            whole = torch._foreach_addcmul(g, used(c, self.memory["importance"]), drift, strength)
+            whole = torch._foreach_addcmul(g, importance, torch._foreach_sub(w, last), strength)
         kept = whole if self.penalty_in_path else g
         # Clipping shortens gradients in their place, and must not shorten what is kept.
         for p, total in zip(w, torch._foreach_clone(whole) if kept is whole else whole):
             p.grad = total
-        self.before[c.name] = before, kept
+        self.before[c.name] = before, w, kept, paths
 
     def after_step(self, c: Candidate, batch: Batch) -> None:
-        before, g = self.before.pop(c.name)
-        torch._foreach_sub_(before, used(c, c.parameters))
-        torch._foreach_addcmul_(used(c, path_of(c)), g, before)
+        before, w, g, paths = self.before.pop(c.name)
+        torch._foreach_sub_(before, w)
+        torch._foreach_addcmul_(paths, g, before)
 
     @torch.no_grad()
     def adopt(self, c: Candidate, task: Task) -> None:
-        rows = zip(path_of(c), c.parameters, trained(self.starting_network(c.hparams)))
+        network: Any = c.network
+        rows = zip(network.path.buffers(), c.parameters, trained(self.starting_network(c.hparams)))
         grown = [path / ((w - last) ** 2 + self.damping) for path, w, last in rows]
         grown = [more.clamp(min=0) if self.clamp else more for more in grown]
         importance = self.memory.get("importance", [0.0] * len(grown))
         self.memory["importance"] = [old + more for old, more in zip(importance, grown)]
-        del c.network.path
+        del network.path
         super().adopt(c, task)
-
-
-def path_of(c: Candidate) -> list[torch.Tensor]:
-    return list(c.network.path.buffers())  # type: ignore[union-attr]
-
-
-def used(c: Candidate, by_parameter: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """What belongs to the parameters that the mini-batch used."""
-    return [value for value, p in zip(by_parameter, c.parameters) if p.grad is not None]

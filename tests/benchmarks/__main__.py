@@ -485,14 +485,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--repeats", type=int, default=7, help="interleaved measurements of each side; the median counts"
     )
+    parser.add_argument(
+        "--only", type=int, nargs="*", help="numbers of measurements, as the table has them in order"
+    )
     options = parser.parse_args(words)
     torch.set_num_threads(1)
-    rows = []
+    rows, measured = [], all_rows(Effort(options.repeats))
     print(
         "| work (MLP 784-100-100-10, where nothing else is said) | at most | measured | fused bare loop "
         "|\n| --- | --- | --- | --- |"
     )
-    for row in chain.from_iterable(all_rows(Effort(options.repeats))):
+    for row in chain.from_iterable([measured[k - 1] for k in options.only] if options.only else measured):
         rows.append(row)
         fused = f"{row.fused:.2f}x" if row.fused is not None else ""
         limit = f"{row.at_most:g} {row.unit}" if row.at_most is not None else ""

@@ -65,6 +65,13 @@ def test_the_table_says_what_was_missed_and_what_this_processor_cannot_tell(
     assert ends["bf16-mixed"] == (["0.50 x", "2.00 x (missed)", "2.00 x (missed)"], [True, False, False])
 
 
+def test_some_of_the_table_is_measured_alone(monkeypatch, capsys) -> None:
+    rows = [[benchmark.Row("a", 1, 1)], [benchmark.Row("b", 1, 1), benchmark.Row("c", 1, 1)], []]
+    monkeypatch.setattr(benchmark, "all_rows", lambda effort: list(map(iter, rows)))
+    benchmark.main(["--only", "2"])
+    assert [line[2] for line in capsys.readouterr().out.splitlines()[2:]] == ["b", "c"]
+
+
 def test_both_sides_train_the_same_network() -> None:
     from functools import partial
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn as nn
 
 from cl_lightning.data.task import Batch
-from cl_lightning.learners import SI, Candidate, Finetune
+from cl_lightning.learners import SI, Finetune
 from tests import toys
 from tests.learners import by_hand
 from tests.toys import builder, learn, training
@@ -145,7 +145,7 @@ def test_importances_never_fall_and_the_penalty_has_no_gradient_where_a_task_end
     first = importance(learner).clone()
     assert (first >= 0).all()
     assert first.any()
-    c = Candidate(copy.deepcopy(learner.network), name="there")
+    (c,) = learner.candidates(S.task(1))
     batch = Batch(*S.task(1).train.parts)
     learner.loss(c, batch).backward()
     before = [p.grad.clone() for p in c.parameters]

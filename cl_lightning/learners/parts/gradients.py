@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -14,6 +14,13 @@ Heads = Literal["project", "still"]
 
 def trained(network: nn.Module) -> list[nn.Parameter]:
     return [p for p in network.parameters() if p.requires_grad]
+
+
+def used(parameters: Sequence[nn.Parameter], *others: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Gradients of the parameters that the mini-batch used, these parameters, and what of other lists is
+    theirs."""
+    rows = zip([p.grad for p in parameters], parameters, *others)
+    return map(list, zip(*[row for row in rows if row[0] is not None]))
 
 
 def gradient(parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Tensor:
