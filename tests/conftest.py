@@ -63,7 +63,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def what_a_file_left_stays() -> Iterator[None]:
-    """Nor need it look again and again at what the tests of earlier files imported and kept."""
+    """The garbage collector need not look again and again at what earlier files imported and kept."""
     yield
     gc.collect()
     gc.freeze()

@@ -100,7 +100,11 @@ def slurm_node(cpus: int = 2) -> Iterator[dict[str, str]]:
             for daemon in reversed(running):
                 daemon.terminate()
             for daemon in reversed(running):
-                daemon.wait(30)
+                try:
+                    daemon.wait(30)
+                except subprocess.TimeoutExpired:  # it waits for a job's last words
+                    daemon.kill()
+                    daemon.wait()
 
 
 if __name__ == "__main__":

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn as nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from cl_lightning.backbones import Backbone
+from cl_lightning.backbones.own import as_backbone
 from cl_lightning.callbacks import StreamCallback
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
@@ -392,6 +395,24 @@ class MakesItsLayersAtItsFirstCall(OwnNetwork):
         if not hasattr(self, "scale"):
             self.scale = nn.Parameter(torch.ones(1))
         return super().forward(x, task) * self.scale
+
+
+class FusesItsLayersWhereItDoesNotTrain(nn.Module):
+    """As networks whose branches become one convolution for testing."""
+
+    def __init__(self, input_shape, head) -> None:
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(input_shape[0], 4, 3), nn.BatchNorm2d(4)
+        self.end = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, head.num_outputs))
+
+    def forward(self, x):
+        whole = self.bn(self.conv(x)) if self.training else fuse_conv_bn_eval(self.conv, self.bn)(x)
+        return self.end(whole)
+
+
+def test_layers_that_are_made_for_testing_alone_are_no_mistake() -> None:
+    made = FusesItsLayersWhereItDoesNotTrain((1, 28, 28), SimpleNamespace(num_outputs=10))
+    assert as_backbone(made, (1, 28, 28), 10).training
 
 
 def test_layers_of_the_first_call_are_trained_for_it_comes_before_there_is_a_learner(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -80,6 +81,18 @@ def wait_for(what: Callable[[], Any], seconds: float = PATIENCE) -> Any:
 def squeue(env: dict[str, str], *options: str) -> list[str]:
     said = subprocess.run(["squeue", "-h", "--array", *options], env=env, capture_output=True, text=True)
     return said.stdout.split()
+
+
+@contextmanager
+def no_job_begins(env: dict[str, str]) -> Iterator[None]:
+    """Jobs wait in Slurm's queue, however long what is done inside takes."""
+    node = subprocess.run(["sinfo", "-h", "-o", "%n"], env=env, capture_output=True, text=True).stdout.strip()
+    change = ["scontrol", "update", f"nodename={node}"]
+    subprocess.run([*change, "state=drain", "reason=test"], env=env, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*change, "state=resume"], env=env, check=True)
 
 
 def training(folder: Path) -> dict[str, Path]:
@@ -190,15 +203,16 @@ def test_the_documented_command_leaves_its_sweep_to_slurm(
     page = (Path(conf_dir()).parent / "docs" / "devices.md").read_text().replace("\\\n", "")
     (submit,) = (line for line in page.splitlines() if re.match("python -m cl_lightning .*--submit", line))
     words = shlex.split(submit)[3:]
-    left = begin(*words)
-    said = left.communicate(timeout=PATIENCE)[1]
-    assert left.returncode == 0, said
-    assert "2 of 2 jobs are with Slurm" in said
-    status = begin("status", program=("-m", "cl_lightning.report"))
-    assert "with Slurm" in status.communicate(timeout=PATIENCE)[0]
-    twice = begin(*words)
-    assert "still with Slurm" in twice.communicate(timeout=PATIENCE)[1]
-    assert twice.returncode == 2
+    with no_job_begins(slurm):
+        left = begin(*words)
+        said = left.communicate(timeout=PATIENCE)[1]
+        assert left.returncode == 0, said
+        assert "2 of 2 jobs are with Slurm" in said
+        status = begin("status", program=("-m", "cl_lightning.report"))
+        assert "with Slurm" in status.communicate(timeout=PATIENCE)[0]
+        twice = begin(*words)
+        assert "still with Slurm" in twice.communicate(timeout=PATIENCE)[1]
+        assert twice.returncode == 2
     wait_for(lambda: not squeue(slurm, "--format=%i"))
     status = begin("status", program=("-m", "cl_lightning.report"))
     assert "sweep done: 2 done" in status.communicate(timeout=PATIENCE)[0]

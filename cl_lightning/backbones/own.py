@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -51,18 +53,30 @@ def takes_two(network: nn.Module) -> bool:
     return True
 
 
+def called(network: nn.Module, images: torch.Tensor) -> tuple[Any, list[str]]:
+    """What a network says of images of the first task, and the kinds of layers that it made and did not
+    keep."""
+    late: dict[nn.Parameter, nn.Module] = {}
+    noting = register_module_parameter_registration_hook(lambda layer, _, p: late.update({p: layer}))
+    with torch.no_grad(), noting:
+        found = network(images, 0)
+    held = set(network.parameters())
+    return found, [type(layer).__name__ for p, layer in late.items() if p.requires_grad and p not in held]
+
+
 def as_backbone(made: Any, shape: tuple[int, ...], num_outputs: int) -> Any:
     """What ``backbone._target_`` made, ready for learners. One's own is called once with a black image: lazy
     layers get their sizes, and what it gives must fit the stream."""
     if isinstance(made, Backbone) or not isinstance(made, nn.Module):
         return made
     network, training = OwnNetwork(made), made.training
-    late: dict[nn.Parameter, nn.Module] = {}
-    noting = register_module_parameter_registration_hook(lambda layer, _, p: late.update({p: layer}))
-    with torch.no_grad(), running(made, "forward"), noting:
-        found = network.eval()(torch.zeros(1, *shape), 0)
-    held = set(network.parameters())
-    if lost := [type(layer).__name__ for p, layer in late.items() if p.requires_grad and p not in held]:
+    with running(made, "forward"):
+        found, lost = called(network.eval(), torch.zeros(1, *shape))
+    if lost:  # some fuse layers where they do not train
+        lost = []
+        with suppress(Exception):
+            _, lost = called(copy.deepcopy(network).train(), torch.zeros(2, *shape))
+    if lost:
         raise Refusal(
             f"{type(made).__name__}.forward makes {lost[0]} anew each time: it would never be trained.\n"
             f"Make it once in __init__, as in self.layer = nn.{lost[0]}(...), and call self.layer in forward."

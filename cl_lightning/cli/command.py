@@ -112,19 +112,23 @@ def told(arguments: Sequence[str]) -> str | None:
 
 def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
     """The exit code of Hydra's part, with a message where it was interrupted."""
+    from cl_lightning.cli.jobs import begun
+
     try:
         return exit_code(jobs, with_traceback)
     except SystemExit as end:
         if end.code in termination.EXIT_CODES:
-            print("Interrupted. The same command goes on where it was.", file=sys.stderr)
+            from cl_lightning.cli.sweeps import draws_others
+
+            others = any(draws_others(config) for config, _ in begun)
+            goes_on = "" if others else " The same command goes on where it was."
+            print(f"Interrupted.{goes_on}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
     finally:
-        from cl_lightning.cli.jobs import begun
-
         if begun:
             from cl_lightning.cli.sweeps import tell_state
 
-            tell_state(begun.pop())
+            tell_state(*begun.pop())
 
 
 def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:

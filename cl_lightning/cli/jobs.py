@@ -32,12 +32,13 @@ class Job:
 
 
 ended_jobs: list[Job] = []  # of the sweep that is going on; a process has one at a time
-begun: list[DictConfig] = []  # the sweep itself: when it ends, how far it came is told
+begun: list[tuple[DictConfig, int | None]] = []  # the sweep itself, and how many jobs it will have if known
 
 
 def new_sweep() -> list[Job]:
     """The list that will hold the jobs of the next sweep as they end."""
     ended_jobs.clear()
+    begun.clear()
     return ended_jobs
 
 

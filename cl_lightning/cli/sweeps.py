@@ -82,15 +82,20 @@ def sweep_lock(sweeper: Any) -> Iterator[None]:
                 f"{folder} is the folder of another sweep: {' '.join(found['arguments'])}\n"
                 "Give another with hydra.sweep.dir=, or leave it out: each sweep then has its own."
             )
-        begun.append(sweeper.config)
+        begun.append((sweeper.config, None))
         yield
 
 
-def tell_state(config: DictConfig) -> None:
+def draws_others(config: DictConfig) -> bool:
+    """Whether the same command tries other values: a study whose sampler has no seed."""
+    return (config.hydra.sweeper.get("sampler") or {"seed": 0}).get("seed") is None
+
+
+def tell_state(config: DictConfig, trials: int | None) -> None:
     """Say how far a sweep came, however it ended, where it lies, and what goes on with it and shows it."""
     folder, top = Path(config.hydra.sweep.dir).resolve(), Path(config.outputs) / str(config.name)
     jobs, left = read_jobs(folder), left_in(folder)
-    done, of = sum("done" in about for about in jobs), config.hydra.sweeper.get("n_trials") or len(jobs)
+    done, of = sum("done" in about for about in jobs), trials or len(jobs)
     lines = [f"{done} of {of} jobs are done. The sweep lies in {folder}"]
     if left:
         lines[0] = f"{len(left)} of {of} jobs are with Slurm ({', '.join(left.values())}). {lines[0]}"
@@ -98,6 +103,8 @@ def tell_state(config: DictConfig) -> None:
     if done < of:
         words = [word for word in sys.argv[1:] if word != SUBMIT]
         how = "to go on, once they have ended" if left else "to go on"
+        if draws_others(config):
+            how = "to try other values (with hydra.sweeper.sampler.seed=0 it would go on with the same)"
         lines.append(f"  {how}: python -m cl_lightning {shlex.join(words)}")
     lines.append(f"  to see it: python -m cl_lightning.report {shlex.quote(str(top))} --validation")
     if offline := [path for about in jobs if "folder" in about for path in unsynced(Path(about["folder"]))]:

@@ -29,12 +29,13 @@ class Told(Callback):
         if is_of_another(config):
             for path in Path(folder, JOBS).glob("*.json"):
                 path.unlink()  # what jobs said in an earlier start
-            begun.append(config)
+            begun.append((config, config.hydra.sweeper.get("n_trials")))
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         if is_of_another(config):
             from cl_lightning.cli.sweeps import show_folders
 
+            begun[:] = [(config, None)]  # it has had all of its jobs
             jobs = read_jobs(Path(config.hydra.sweep.dir).resolve())
             show_folders([Path(job["folder"]) for job in jobs if "done" in job])
 

@@ -46,7 +46,10 @@ class Watch:
         self.live = self.console.status("") if self.console.is_terminal else None
 
     def run(self, over: Event) -> None:
-        self.live.start() if self.live else self.print(f"0 of {len(self.overrides)} jobs ended")
+        if self.live:
+            self.live.start()
+        elif not self.first:
+            self.print(f"0 of {len(self.overrides)} jobs ended")
         while not over.wait(POLLED):
             self.look()
 

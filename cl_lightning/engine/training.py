@@ -83,7 +83,7 @@ def train_batch(learner: Learner, run: PhaseRun, batch: Batch, optimizer: Optimi
                 call(learner, run, batch.key, "after_backward", c, batch)
                 run.meter.note(i)
         if run.step == 0:
-            check_gradients(learner, run, candidates)
+            check_gradients(learner, optimizer, candidates)
         with run.meter.paused():  # nothing is multiplied here, and a first step makes thousands of tensors
             if run.settings.clip is not None:
                 for c in candidates:
@@ -133,9 +133,9 @@ def gradients(learner: Learner, run: PhaseRun, living: list[int], batch: Batch) 
                     stack.prove(batch.x, batch.y, masked)
 
 
-def check_gradients(learner: Learner, run: PhaseRun, candidates: Sequence[Candidate]) -> None:
+def check_gradients(learner: Learner, optimizer: Optimizer, candidates: Sequence[Candidate]) -> None:
     """Refuse candidates that the first mini-batch teaches nothing, or with layers that no optimizer has."""
-    held = set(run.parameters)
+    held = {p for group in optimizer.param_groups for p in group["params"]}
     for c in candidates:
         if late := [name for name, p in c.network.named_parameters() if p.requires_grad and p not in held]:
             raise LearnerError(

@@ -100,7 +100,7 @@ def discard(folder: Path) -> None:
 
 
 def has_records(folder: Path) -> bool:
-    return any(any(folder.glob(f"{name}/[0-9]*")) for name in ("tasks", "rows"))
+    return any(any(folder.glob(f"{name}/[0-9][0-9][0-9]*")) for name in ("tasks", "rows"))
 
 
 # ---- where it goes on --------------------------------------------------------------------------------------

@@ -485,9 +485,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--repeats", type=int, default=7, help="interleaved measurements of each side; the median counts"
     )
-    parser.add_argument(
-        "--only", type=int, nargs="*", help="numbers of measurements, as the table has them in order"
-    )
+    numbers = "numbers of measurements, as all_rows counts them: some give several rows"
+    parser.add_argument("--only", type=int, nargs="*", help=numbers)
     options = parser.parse_args(words)
     torch.set_num_threads(1)
     rows, measured = [], all_rows(Effort(options.repeats))
