@@ -35,7 +35,8 @@ class Told(Callback):
         if is_of_another(config):
             from cl_lightning.cli.sweeps import show_folders
 
-            begun[:] = [(config, None)]  # it has had all of its jobs
+            if sys.exc_info()[0] is None:  # Hydra 1.4 also calls this where a sweep is broken off
+                begun[:] = [(config, None)]  # it has had all of its jobs
             jobs = read_jobs(Path(config.hydra.sweep.dir).resolve())
             show_folders([Path(job["folder"]) for job in jobs if "done" in job])
 
