@@ -167,11 +167,16 @@ class DiesOnRank1(toys.Coreset):
 
 
 class InterruptsTheCommand(toys.Coreset):
-    """Its rank 1 presses Ctrl-C once, in the fourth mini-batch."""
+    """Its rank 1 presses Ctrl-C once, in the fourth mini-batch, when rank 0 is as far."""
 
     def after_backward(self, c, batch) -> None:
-        run = self.phase_run
-        if ranks_module.current().rank == 1 and run.step == 3 and c is run.candidates[run.trainable[0]]:
+        run, as_far = self.phase_run, Path(os.environ["RANK_0_TRAINS"])
+        if run.step == 3 and c is run.candidates[run.trainable[0]]:
+            if ranks_module.current().rank == 0:
+                as_far.touch()
+                return
+            while not as_far.exists():
+                time.sleep(0.1)
             os.kill(os.getppid(), signal.SIGINT)
 
 
@@ -355,7 +360,8 @@ def test_a_rank_that_is_killed_is_named(tmp_path: Path, capfd: pytest.CaptureFix
 
 
 @pytest.mark.all
-def test_ctrl_c_saves_what_all_ranks_train(tmp_path: Path) -> None:
+def test_ctrl_c_saves_what_all_ranks_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK_0_TRAINS", str(tmp_path / "trains"))
     learner = ("learner._target_=tests.test_devices.InterruptsTheCommand", "learner.name=interrupts")
     long = ("trainer.max_epochs=500", "trainer.patience=null")
     assert main([*SMALL, *SEQUENCE, *long, *learner, *DEVICES, f"outputs={tmp_path}"]) == 130

@@ -728,8 +728,9 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     wandb_too = (*sweep, "logger=wandb", "logger.wandb.mode=offline", "logger.wandb.project=mine")
     capsys.readouterr()
     assert command_line(wandb_too) == 0
-    *_, said, command = capsys.readouterr().err.splitlines()
-    assert said == "What was finished before is only shown. This sends it to W&B (--project=NAME says where):"
+    lines = capsys.readouterr().err.splitlines()
+    said = "What was finished before is only shown. This sends it to W&B (--project=NAME says where):"
+    command = lines[lines.index(said) + 1]
     assert not list(tmp_path.rglob("wandb*")), "nothing is opened"
     runs = sorted(tmp_path.glob("*/finetune/*"))
     words = shlex.split(command)
