@@ -309,19 +309,19 @@ def test_a_sweep_of_another_sweeper_that_comes_to_no_end_says_how_far_it_came(
 
 
 @pytest.mark.usefixtures("choosing")
-@pytest.mark.parametrize("seed", ["0", "null"])
-def test_a_study_goes_on_with_the_same_values_only_where_its_sampler_has_a_seed(
-    seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("own", "draws"), [("seed=0", False), ("seed=null", True), ("kind=grid", False)])
+def test_a_study_goes_on_with_the_same_values_but_where_its_sampler_draws_without_a_seed(
+    own: str, draws: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def one(sweeper: Choosing, arguments: list[str]) -> None:
         sweeper.launcher.launch([[*arguments, "seed=0"]], initial_job_idx=0)
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Choosing, "sweep", one)
-    study = [*CHOOSES, "+hydra.sweeper.n_trials=3", f"+hydra.sweeper.sampler.seed={seed}", *SMALL]
+    study = [*CHOOSES, "+hydra.sweeper.n_trials=3", f"+hydra.sweeper.sampler.{own}", *SMALL]
     said = command(*study, f"outputs={tmp_path}", check=False).stderr
-    assert ("The same command goes on where it was." in said) == (seed == "0")
-    assert ("to try other values (with hydra.sweeper.sampler.seed=0" in said) == (seed == "null")
+    assert ("The same command goes on where it was." in said) != draws
+    assert ("to try other values (with hydra.sweeper.sampler.seed=0" in said) == draws
 
 
 @pytest.mark.usefixtures("choosing")

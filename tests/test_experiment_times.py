@@ -64,8 +64,8 @@ def row(*command: str, seconds: float) -> dict:
 
 
 def test_what_learners_take_that_grow_is_told_by_the_tasks_after_the_first() -> None:
-    """Of five tasks the first takes 10 seconds and each later one 50; it is stopped after the third: 110
-    seconds, and 100 are left."""
+    """The first of five tasks takes 10 seconds, each later one 50. After the third the run is stopped: 110
+    seconds are over, and 100 are left."""
     watch, now = experiment_times.Stopwatch(sizes=[100] * 5), time.process_time()
     watch.on_stream_start("toy", 5, 0)
     watch.begun, watch.budget, watch.least = now - 110, 0.0, 3

@@ -398,7 +398,7 @@ class MakesItsLayersAtItsFirstCall(OwnNetwork):
 
 
 class FusesItsLayersWhereItDoesNotTrain(nn.Module):
-    """As networks whose branches become one convolution for testing."""
+    """A network that puts layers together for testing, as those whose branches become one convolution."""
 
     def __init__(self, input_shape, head) -> None:
         super().__init__()

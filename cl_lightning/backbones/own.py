@@ -53,9 +53,8 @@ def takes_two(network: nn.Module) -> bool:
     return True
 
 
-def called(network: nn.Module, images: torch.Tensor) -> tuple[Any, list[str]]:
-    """What a network says of images of the first task, and the kinds of layers that it made and did not
-    keep."""
+def tried(network: nn.Module, images: torch.Tensor) -> tuple[Any, list[str]]:
+    """A network's output for these images, and the kinds of layers that it made for them and did not keep."""
     late: dict[nn.Parameter, nn.Module] = {}
     noting = register_module_parameter_registration_hook(lambda layer, _, p: late.update({p: layer}))
     with torch.no_grad(), noting:
@@ -71,11 +70,11 @@ def as_backbone(made: Any, shape: tuple[int, ...], num_outputs: int) -> Any:
         return made
     network, training = OwnNetwork(made), made.training
     with running(made, "forward"):
-        found, lost = called(network.eval(), torch.zeros(1, *shape))
+        found, lost = tried(network.eval(), torch.zeros(1, *shape))
     if lost:  # some fuse layers where they do not train
         lost = []
         with suppress(Exception):
-            _, lost = called(copy.deepcopy(network).train(), torch.zeros(2, *shape))
+            _, lost = tried(copy.deepcopy(network).train(), torch.zeros(2, *shape))
     if lost:
         raise Refusal(
             f"{type(made).__name__}.forward makes {lost[0]} anew each time: it would never be trained.\n"

@@ -87,8 +87,8 @@ def sweep_lock(sweeper: Any) -> Iterator[None]:
 
 
 def draws_others(config: DictConfig) -> bool:
-    """Whether the same command tries other values: a study whose sampler has no seed."""
-    return (config.hydra.sweeper.get("sampler") or {"seed": 0}).get("seed") is None
+    """A study tries other values when its command is given again, where its sampler draws without a seed."""
+    return (config.hydra.sweeper.get("sampler") or {}).get("seed", 0) is None
 
 
 def tell_state(config: DictConfig, trials: int | None) -> None:
