@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cl_lightning.evaluation.scenario import TASK, scenario
-from cl_lightning.store.records import RowRecord, StartRecord, TaskRecord
+from cl_lightning.store.records import RowRecord, StartRecord, StreamRecord, TaskRecord
 
 # Growth of costs that is allowed: they also depend on how full the last mini-batch of an epoch is.
 GROWTH = 1.1
@@ -35,23 +35,6 @@ class TaskFacts:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What holds for the whole run, not for one task."""
-
-    head: str  # the stream's mode
-    owned: Sequence[Sequence[int]]  # by task: the outputs that are its own
-    told_task: bool  # whether the learner is given the task's number at test
-    masks: bool  # whether some of its logits were so low that it takes outputs out of the choice by itself
-    permuted: bool  # whether the recipe permutes pixels
-    sources: Sequence[str]  # the source of each task
-    stand_ins: Mapping[str, str]  # images in the place of those that the stream names, by name
-    declares_past: bool = False
-    passes: int | None = None  # of a single pass: how often each example may be seen
-    callbacks: Sequence[str] = ()  # the user's own
-    judged_by_test: bool = False  # whether rules of two tasks choose by probes of all candidates
-
-
-@dataclass(frozen=True)
 class Finding:
     rule: str
     verdict: str  # satisfied | violated | unknown
@@ -60,24 +43,11 @@ class Finding:
 
 def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowRecord]) -> list[Finding]:
     """The card of a run, made of its records; empty before the first task is learned."""
-    stream, needs = start.stream, start.needs
-    setting = Setting(
-        head=stream.head,
-        owned=[task["head"]["outputs"] for task in stream.tasks],
-        told_task=needs["task_id_at_test"],
-        masks=any(row.masks for row in rows),
-        permuted=stream.permuted,
-        sources=stream.sources,
-        stand_ins=stream.stand_ins,
-        declares_past=needs["past_data"],
-        passes=start.passes,
-        callbacks=start.callbacks,
-        judged_by_test=len(stream.tasks) == 2
-        and any(probe.candidate is not None for task in tasks for probe in task.probes),
-    )
-    return (
-        card(setting, [facts_of(task, stream.tasks[task.task]["n_train"]) for task in tasks]) if tasks else []
-    )
+    sizes = [task["n_train"] for task in start.stream.tasks]
+    probes = [probe for task in tasks for probe in task.probes]
+    by_test = len(sizes) == 2 and any(probe.candidate is not None for probe in probes)
+    facts = [facts_of(task, sizes[task.task]) for task in tasks]
+    return card(start, facts, any(row.masks for row in rows), by_test) if tasks else []
 
 
 def facts_of(task: TaskRecord, size: int) -> TaskFacts:
@@ -94,29 +64,31 @@ def facts_of(task: TaskRecord, size: int) -> TaskFacts:
     )
 
 
-def card(setting: Setting, facts: Sequence[TaskFacts]) -> list[Finding]:
+def card(start: StartRecord, facts: Sequence[TaskFacts], masks: bool, judged_by_test: bool) -> list[Finding]:
     """Desiderata first, then constraints, then what is said only where it applies.
 
-    Every violated one is to be reported with the numbers of the run.
+    ``masks``: some logits were so low that the learner takes outputs out of the choice by itself.
+    ``judged_by_test``: rules of two tasks choose by probes of all candidates. Every violated one is to be
+    reported with the numbers of the run.
     """
-    stored = no_stored_examples(setting, facts)  # retraining and memory are judged by the same facts
+    stored = no_stored_examples(start, facts)  # retraining and memory are judged by the same facts
     rules = {
-        "cross-task resemblance": cross_task_resemblance(setting),
-        "shared output head": shared_output_head(setting),
-        "no task label at test": no_task_label_at_test(setting),
+        "cross-task resemblance": cross_task_resemblance(start.stream),
+        "shared output head": shared_output_head(start, masks),
+        "no task label at test": no_task_label_at_test(start),
         "no retraining on old tasks": stored,
         "more than two tasks": (len(facts) > 2, f"{len(facts)} task{'s' * (len(facts) > 1)}"),
         "low memory": stored,
-        "causality": causality(facts, setting.judged_by_test),
+        "causality": causality(facts, judged_by_test),
         "constant update complexity": constant_update(facts),
     }
-    if setting.passes:
-        rules["single pass"] = single_pass(facts, setting.passes)
-    if setting.stand_ins:
-        others = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
+    if start.passes:
+        rules["single pass"] = single_pass(facts, start.passes)
+    if start.stream.stand_ins:
+        others = ", ".join(f"{other} stands in for {name}" for name, other in start.stream.stand_ins.items())
         rules["named data"] = False, f"{others}: numbers are not those of the named data sets"
-    if setting.callbacks:
-        names = ", ".join(setting.callbacks)
+    if start.callbacks:
+        names = ", ".join(start.callbacks)
         rules["own callbacks"] = None, f"{names} ran beside the learner; {UNSEEN}"
     return [verdict(rule, *said) for rule, said in rules.items()]
 
@@ -125,44 +97,46 @@ def verdict(rule: str, holds: bool | None, evidence: str) -> Finding:
     return Finding(rule, {True: "satisfied", False: "violated", None: "unknown"}[holds], evidence)
 
 
-def cross_task_resemblance(setting: Setting) -> Said:
-    sources = list(dict.fromkeys(setting.sources))
-    if len(setting.sources) < 2:
+def cross_task_resemblance(stream: StreamRecord) -> Said:
+    sources = list(dict.fromkeys(stream.sources))
+    if len(stream.sources) < 2:
         return None, "there is one task only"
-    if setting.permuted:
+    if stream.permuted:
         return False, "tasks differ by a permutation of pixels"
-    if len(sources) < len(setting.sources):
+    if len(sources) < len(stream.sources):
         some = ", ".join(sources[:3])
         return True, f"by construction: tasks share sources of images ({some}), none permuted"
     measured = "python -m cl_lightning.data describe measures how alike they are"
     return None, f"every task has images of another source; {measured}"
 
 
-def shared_output_head(setting: Setting) -> Said:
-    if setting.head == "multi_train_test":
+def shared_output_head(start: StartRecord, masks: bool) -> Said:
+    head = start.stream.head
+    if head == "multi_train_test":
         return False, "loss and test go over the task's own outputs (stream.head=multi_train_test)"
-    if setting.head == "multi_test":
+    if head == "multi_test":
         masked = "masked to the task's own outputs at test (stream.head=multi_test)"
         return False, f"shared in training, but {masked}"
-    if setting.masks:
+    if masks:
         return False, "it masks outputs by itself: some of its logits are below -1e8"
-    if setting.told_task:
+    if start.needs["task_id_at_test"]:
         return None, "it is told the task's number, and may have outputs for each: the program cannot know"
     told = "and it is not told which task it is"
-    return True, f"one output vector for all tasks (stream.head={setting.head}), {told}"
+    return True, f"one output vector for all tasks (stream.head={head}), {told}"
 
 
-def no_task_label_at_test(setting: Setting) -> Said:
-    of_run = scenario(setting.head, setting.owned, setting.told_task)
+def no_task_label_at_test(start: StartRecord) -> Said:
+    head, owned = start.stream.head, [task["head"]["outputs"] for task in start.stream.tasks]
+    of_run = scenario(head, owned, start.needs["task_id_at_test"])
     if of_run.name == TASK:
-        return False, f"{of_run}; stream.head={setting.head}"
+        return False, f"{of_run}; stream.head={head}"
     return True, f"by construction: {of_run}; test images of all tasks are mixed in batches"
 
 
-def no_stored_examples(setting: Setting, facts: Sequence[TaskFacts]) -> Said:
+def no_stored_examples(start: StartRecord, facts: Sequence[TaskFacts]) -> Said:
     """Past inputs that are lent again, stored or replayed."""
     if lent := past_lent(facts):
-        says = "says so" if setting.declares_past else "does not say so"
+        says = "says so" if start.needs["past_data"] else "does not say so"
         return False, f"breaks the rules and {says}: {lent}"
     replayed = sum(fact.replayed for fact in facts)
     if copies := stored_examples(facts):

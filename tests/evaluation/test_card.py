@@ -15,10 +15,11 @@ from cl_lightning.data.copies import copies_in
 from cl_lightning.data.streams.resemblance import resemblance
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
-from cl_lightning.evaluation.card import Finding, Setting, TaskFacts, card
+from cl_lightning.evaluation.card import Finding, TaskFacts, card
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune, Independent, Phase
 from cl_lightning.protocol import Grants, ProtocolError
+from cl_lightning.store.records import StartRecord, StreamRecord
 from tests import toys
 from tests.commands import run
 from tests.toys import builder, training
@@ -28,15 +29,16 @@ RULES = (
     "more than two tasks",
     "low memory", "causality", "constant update complexity",
 )  # fmt: skip
-HONEST = Setting(
-    head="single",
-    owned=[[0, 1], [2, 3], [4, 5]],
-    told_task=False,
-    masks=False,
-    permuted=False,
-    sources=["mnist"] * 3,
-    stand_ins={},
-)
+STREAM = StreamRecord(
+    name="split", fingerprint="", images={}, prints=[], head="single", permuted=False,
+    tasks=[{"head": {"outputs": outputs}} for outputs in ([0, 1], [2, 3], [4, 5])],
+    sources=["mnist"] * 3, stand_ins={},
+)  # fmt: skip
+OF_STREAM = ("head", "permuted", "sources", "stand_ins")
+HONEST = StartRecord(
+    format=0, version={}, command=[], environment={}, name="", config={}, fingerprint="", learner="", seed=0,
+    needs={"task_id_at_test": False, "past_data": False}, stream=STREAM, passes=None, callbacks=[],
+)  # fmt: skip
 
 
 def lesson(**facts) -> TaskFacts:
@@ -49,11 +51,11 @@ def lessons(*each: dict) -> list[TaskFacts]:
     return [lesson(**{"lent": [i], **facts}) for i, facts in enumerate(each)]
 
 
-def findings(of=None, **facts) -> dict[str, Finding]:
-    return {
-        finding.rule: finding
-        for finding in card(replace(HONEST, **facts), lessons({}, {}, {}) if of is None else of)
-    }
+def findings(of=None, masks=False, needs=(), **facts) -> dict[str, Finding]:
+    stream = replace(STREAM, **{key: facts.pop(key) for key in OF_STREAM if key in facts})
+    needed = {key: key in needs for key in HONEST.needs}
+    start, of = replace(HONEST, stream=stream, needs=needed, **facts), of or lessons({}, {}, {})
+    return {finding.rule: finding for finding in card(start, of, masks, judged_by_test=False)}
 
 
 def violated(**facts) -> set[str]:
@@ -72,11 +74,11 @@ def test_all_rules_are_decided_and_an_honest_single_headed_run_keeps_them() -> N
         ({"permuted": True}, {"cross-task resemblance"}),
         ({"head": "multi_test"}, {"shared output head", "no task label at test"}),
         ({"head": "multi_train_test"}, {"shared output head", "no task label at test"}),
-        ({"told_task": True}, {"no task label at test"}),
-        ({"told_task": True, "masks": True}, {"no task label at test", "shared output head"}),
+        ({"needs": {"task_id_at_test"}}, {"no task label at test"}),
+        ({"needs": {"task_id_at_test"}, "masks": True}, {"no task label at test", "shared output head"}),
         ({"of": lessons({}, {"copies": {"memory.x": 4}}, {})}, {"no retraining on old tasks", "low memory"}),
         (
-            {"of": lessons({}, {"lent": [0, 1]}, {}), "declares_past": True},
+            {"of": lessons({}, {"lent": [0, 1]}, {}), "needs": {"past_data"}},
             {"no retraining on old tasks", "low memory", "constant update complexity"},
         ),
         ({"of": lessons({}, {"lent": [2]}, {})}, {"causality"}),
@@ -106,7 +108,7 @@ def test_each_task_is_seen_as_often_as_there_are_passes_by_itself(seen: tuple[in
     [
         ({"sources": ["mnist"]}, "cross-task resemblance"),
         ({"sources": ["mnist", "dtd", "svhn"]}, "cross-task resemblance"),
-        ({"told_task": True}, "shared output head"),
+        ({"needs": {"task_id_at_test"}}, "shared output head"),
         ({"of": lessons(*[{"compared": 1}] * 3)}, "causality"),
         ({"of": lessons({}, {})}, "constant update complexity"),
         ({"callbacks": ["Mine"]}, "own callbacks"),
