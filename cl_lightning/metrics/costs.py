@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from time import perf_counter, process_time
 from typing import Any
 
@@ -136,9 +136,6 @@ class Costs:
             setattr(self, name, getattr(self, name) + count)
         for part, value in seconds.items():
             self.spend(part, value)
-
-    def to_dict(self) -> dict:
-        return asdict(self)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:

@@ -194,8 +194,7 @@ def finished_results(folder: Path) -> Results | None:
     if written != text_of(results).encode():
         warnings.warn(f"{path} is not what the run's records say: it is made again.", stacklevel=2)
         if is_writable(folder):
-            with write_whole(path) as building:
-                building.write_text(text_of(results))
+            write_results(found[0])
     return results
 
 
