@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 import torch.nn as nn
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,  # private by its name, but where torch documents it
-)
+
+# Private by its name, but where torch documents it.
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cl_lightning.metrics.flops import Flops
 
