@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -28,8 +29,6 @@ from cl_lightning.runs.resume import restore
 from cl_lightning.store.folder import learned_tasks, open_store, row_key
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cl_lightning.data.streams.stream import Stream
     from cl_lightning.learners.base import Learner
 
@@ -64,8 +63,6 @@ class Run:
     def predictions(self, after: int | None = None) -> pd.DataFrame:
         """A row for each test image, after so many tasks (None: all that are tested): the right output, the
         predicted one, its probability and the entropy. There with ``trainer.keep_predictions``."""
-        import pandas as pd
-
         learned = learned_tasks(self.store) if after is None else after
         key = row_key(learned)
         kept = self.store.tensors(key).get("predictions") if self.store.saved(key) else None
@@ -83,22 +80,16 @@ class Run:
 
     @property
     def metrics(self) -> pd.Series:
-        import pandas as pd
-
         return pd.Series(dict(self.results["metrics"]), dtype=float)
 
     @property
     def costs(self) -> pd.DataFrame:
         """A row a task: bytes held, operations, examples, seconds by part."""
-        import pandas as pd
-
         return pd.json_normalize([dict(cost) for cost in self.results["costs"]]).set_index("task")
 
     @property
     def candidates(self) -> pd.DataFrame:
         """A row for each candidate of each phase, and whether it was chosen."""
-        import pandas as pd
-
         rows = [
             {"task": phase["task"], "where": phase["where"], "phase": phase["phase"], **one,
              "chosen": one["candidate"] == phase["candidate"]}
@@ -109,8 +100,6 @@ class Run:
     @property
     def own(self) -> pd.DataFrame:
         """A row for each number that the learner and callbacks logged, and where."""
-        import pandas as pd
-
         curves = [(axis, *each) for axis, of in self.results["own"].items() for each in of.items()]  # type: ignore[attr-defined]
         rows = [(name, axis, at, value) for axis, name, curve in curves for at, value in curve]
         return pd.DataFrame(rows, columns=["name", "by", "at", "value"])
@@ -169,8 +158,6 @@ class Run:
 
 
 def frame_of(matrix: list) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame(matrix, dtype=float).rename_axis("learned").rename_axis("task", axis=1)
 
 

@@ -21,13 +21,14 @@ from matplotlib import rc_context
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from cl_lightning.report.across.ranks import figure as ranks
+from cl_lightning.report.extracts import extract_of
 from cl_lightning.report.figures import save
 from cl_lightning.report.groups import Group
-from cl_lightning.report.pages import extract_of, key_of
 from cl_lightning.report.projection import Point, Projection
 from cl_lightning.report.style import Figure, colour, panels, styled, whole_numbers
 from tests.commands import command, configure
 from tests.docs import ROOT
+from tests.pages import key_of
 
 IMAGES = ROOT / "docs" / "images"
 OUTPUTS = Path("outputs")

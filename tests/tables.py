@@ -26,10 +26,10 @@ from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.data.task import Head
 from cl_lightning.metrics.measures import MEASURES
 from cl_lightning.metrics.table import METRICS
-from cl_lightning.report.pages import page_of
 from tests.commands import composed
 from tests.docs import ROOT
 from tests.experiment_times import KEPT
+from tests.pages import page_of
 from tests.schemas import renew
 
 PACKAGE = ROOT / "cl_lightning"

@@ -238,7 +238,7 @@ def test_a_module_that_the_pages_run_has_the_options_that_they_give_it(command: 
     place = importlib.util.find_spec(module)
     assert place is not None
     if not module.startswith("cl_lightning"):
-        part = next((word for word in command.words[3:4] if not word.startswith("-")), "__main__")
+        part = next((word for word in command.words[3:4] if word.isidentifier()), "__main__")
         source = importlib.util.find_spec(f"{module}.{part}") if place.submodule_search_locations else place
         text = Path(str(source and source.origin)).read_text()
         assert all(f'"{word}"' in text for word in command.words[3:] if word.startswith("--"))

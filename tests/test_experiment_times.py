@@ -11,9 +11,9 @@ import pytest
 import cl_lightning.callbacks.progress as progress
 import cl_lightning.runs.making as making
 from cl_lightning.report.groups import Group
-from cl_lightning.report.pages import to_row
 from tests import experiment_times
 from tests.commands import SMALL, configure
+from tests.pages import to_row
 from tests.tables import duration
 
 

@@ -1,4 +1,4 @@
-"""``python -m cl_lightning.report paper=gem``: a paper's tables with ours beside; and pages of results."""
+"""``python -m cl_lightning.report paper=gem``: a paper's tables with ours beside; comparisons and figures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cl_lightning.errors import Refusal, plain
 from cl_lightning.report.compare import in_order
 from cl_lightning.report.comparisons import comparison_table, over_streams
 from cl_lightning.report.desiderata import card_table
+from cl_lightning.report.extracts import extract_of
 from cl_lightning.report.figures import draw_across
 from cl_lightning.report.formats import FORMATS, Rows
 from cl_lightning.report.groups import Group, groups_in
 from cl_lightning.report.layout import Column, new_console, tables
-from cl_lightning.report.pages import extract_of, update
 from cl_lightning.report.paper import departures_of, heads_and_rows, records
 from cl_lightning.report.printed import names
 from cl_lightning.report.printed import tables as tables_of
@@ -62,21 +62,6 @@ def groups_or_extracts(places: Sequence[Path]) -> list[Group]:
     extracts = [group for place in places if place.suffix == ".json" for group in extract_of(place)]
     folders = [place for place in places if place.is_dir() and any(place.rglob("results.json"))]
     return extracts + (groups_in(folders) if folders else [])
-
-
-def report_page(arguments: Sequence[str]) -> int:
-    """``page docs/results/gem.md [RUNS...]``: put runs into a page's extract, and write both."""
-    what = "Put runs into the extract beside a page of results (the same name with .json), and write both."
-    parser = Parser(prog="python -m cl_lightning.report page", description=what)
-    parser.add_argument("page", type=Path, help="the page, as docs/results/gem.md")
-    parser.add_argument("runs", nargs="*", type=Path, help="folders of runs; none: write the page anew")
-    options = parser.parse_intermixed_args(arguments)
-    if not options.page.is_file():
-        raise Refusal(f"There is no page {options.page}. Write its headings first: docs/contributing.md.")
-    groups = groups_or_extracts(options.runs)
-    update(options.page, groups)
-    print(f"{options.page}: {len(groups)} of {len(extract_of(options.page))} rows new.")
-    return 0
 
 
 def report_compared(arguments: Sequence[str]) -> int:

@@ -19,7 +19,6 @@ from cl_lightning.cli.papers import (
     report_card,
     report_compared,
     report_figures,
-    report_page,
     report_paper,
 )
 from cl_lightning.cli.parser import Parser
@@ -41,8 +40,7 @@ DESCRIPTION = (
     "Compare finished runs: means and standard deviations over seeds, beside published values. Instead, "
     "'paper=gem [folders]' prints a paper's tables with ours beside, 'compared [folders]' compares learners "
     "seed by seed, 'card [folders]' tells what experiments show, 'figures [folders]' draws them, 'diff A B' "
-    "tells what differs, 'page' writes a page of "
-    "results, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to "
+    "tells what differs, 'status [folders]' tells how all runs fare, and 'wandb folders' sends runs to "
     "Weights & Biases; 'tensorboard folders' writes them for TensorBoard."
 )
 
@@ -105,7 +103,6 @@ COMMANDS = {
     "status": report_status,
     "wandb": report_wandb,
     "tensorboard": report_tensorboard,
-    "page": report_page,
     "compared": report_compared,
     "card": report_card,
     "diff": report_diff,

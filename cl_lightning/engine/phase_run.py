@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -190,7 +190,7 @@ class PhaseRun:
             "active": list(self.active),
             "standings": [{**vars(standing)} for standing in self.standings],
             "probes": self.probes,
-            "costs": self.costs.to_dict(),
+            "costs": asdict(self.costs),
             "meter": self.meter.rows,
             "own": [vars(point) for point in self.own],
         }

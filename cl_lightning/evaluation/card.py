@@ -7,48 +7,17 @@ catastrophic forgetting).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cl_lightning.evaluation.scenario import TASK, scenario
-from cl_lightning.store.records import RowRecord, StartRecord, TaskRecord
+from cl_lightning.store.records import RowRecord, StartRecord, StreamRecord, TaskRecord
 
 # Growth of costs that is allowed: they also depend on how full the last mini-batch of an epoch is.
 GROWTH = 1.1
 UNKNOWN_ORIGIN = "no copies of examples were found in its checkpoints: generated, or changed"
 UNSEEN = "what they did to it, the program cannot see"  # of callbacks
 Said = tuple[bool | None, str]  # whether a rule holds, None: the program cannot know; and by what evidence
-
-
-@dataclass(frozen=True)
-class TaskFacts:
-    """What happened while one task was learned."""
-
-    lent: Sequence[int]  # tasks whose training data could be read
-    copies: Mapping[str, int]  # examples of it found in the learner's checkpoint at its end, by where
-    replayed: int  # examples that the learner added to mini-batches, or trained on, besides those of the task
-    held: int  # bytes of the checkpoint at its end
-    step_cost: float | None  # operations of a mini-batch, an example and candidate; of its dearest phase
-    compared: int  # candidates in its largest phase
-    size: int = 0  # examples of the task
-    seen: int = 0  # examples in mini-batches, as often as they came
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What holds for the whole run, not for one task."""
-
-    head: str  # the stream's mode
-    owned: Sequence[Sequence[int]]  # by task: the outputs that are its own
-    told_task: bool  # whether the learner is given the task's number at test
-    masks: bool  # whether some of its logits were so low that it takes outputs out of the choice by itself
-    permuted: bool  # whether the recipe permutes pixels
-    sources: Sequence[str]  # the source of each task
-    stand_ins: Mapping[str, str]  # images in the place of those that the stream names, by name
-    declares_past: bool = False
-    passes: int | None = None  # of a single pass: how often each example may be seen
-    callbacks: Sequence[str] = ()  # the user's own
-    judged_by_test: bool = False  # whether rules of two tasks choose by probes of all candidates
 
 
 @dataclass(frozen=True)
@@ -59,64 +28,31 @@ class Finding:
 
 
 def card_of(start: StartRecord, tasks: Sequence[TaskRecord], rows: Sequence[RowRecord]) -> list[Finding]:
-    """The card of a run, made of its records; empty before the first task is learned."""
-    stream, needs = start.stream, start.needs
-    setting = Setting(
-        head=stream.head,
-        owned=[task["head"]["outputs"] for task in stream.tasks],
-        told_task=needs["task_id_at_test"],
-        masks=any(row.masks for row in rows),
-        permuted=stream.permuted,
-        sources=stream.sources,
-        stand_ins=stream.stand_ins,
-        declares_past=needs["past_data"],
-        passes=start.passes,
-        callbacks=start.callbacks,
-        judged_by_test=len(stream.tasks) == 2
-        and any(probe.candidate is not None for task in tasks for probe in task.probes),
-    )
-    return (
-        card(setting, [facts_of(task, stream.tasks[task.task]["n_train"]) for task in tasks]) if tasks else []
-    )
+    """The card of a run, made of its records; empty before the first task is learned.
 
-
-def facts_of(task: TaskRecord, size: int) -> TaskFacts:
-    trained = [phase.costs for phase in task.phases if phase.costs.candidate_examples]
-    return TaskFacts(
-        lent=task.lent,
-        copies=task.copies,
-        replayed=task.costs.replayed + sum(phase.foreign for phase in task.phases),
-        held=task.checkpoint,
-        step_cost=max((costs.step_flops / costs.candidate_examples for costs in trained), default=None),
-        compared=max((len(phase.candidates) for phase in task.phases if not phase.auxiliary), default=0),
-        size=size,
-        seen=task.costs.examples,
-    )
-
-
-def card(setting: Setting, facts: Sequence[TaskFacts]) -> list[Finding]:
-    """Desiderata first, then constraints, then what is said only where it applies.
-
-    Every violated one is to be reported with the numbers of the run.
+    Desiderata first, then constraints, then what is said only where it applies. Every violated one is to be
+    reported with the numbers of the run.
     """
-    stored = no_stored_examples(setting, facts)  # retraining and memory are judged by the same facts
+    if not tasks:
+        return []
+    stored = no_stored_examples(start, tasks)  # retraining and memory are judged by the same facts
     rules = {
-        "cross-task resemblance": cross_task_resemblance(setting),
-        "shared output head": shared_output_head(setting),
-        "no task label at test": no_task_label_at_test(setting),
+        "cross-task resemblance": cross_task_resemblance(start.stream),
+        "shared output head": shared_output_head(start, any(row.masks for row in rows)),
+        "no task label at test": no_task_label_at_test(start),
         "no retraining on old tasks": stored,
-        "more than two tasks": (len(facts) > 2, f"{len(facts)} task{'s' * (len(facts) > 1)}"),
+        "more than two tasks": (len(tasks) > 2, f"{len(tasks)} task{'s' * (len(tasks) > 1)}"),
         "low memory": stored,
-        "causality": causality(facts, setting.judged_by_test),
-        "constant update complexity": constant_update(facts),
+        "causality": causality(start, tasks),
+        "constant update complexity": constant_update(tasks),
     }
-    if setting.passes:
-        rules["single pass"] = single_pass(facts, setting.passes)
-    if setting.stand_ins:
-        others = ", ".join(f"{other} stands in for {name}" for name, other in setting.stand_ins.items())
+    if start.passes:
+        rules["single pass"] = single_pass(start, tasks)
+    if start.stream.stand_ins:
+        others = ", ".join(f"{other} stands in for {name}" for name, other in start.stream.stand_ins.items())
         rules["named data"] = False, f"{others}: numbers are not those of the named data sets"
-    if setting.callbacks:
-        names = ", ".join(setting.callbacks)
+    if start.callbacks:
+        names = ", ".join(start.callbacks)
         rules["own callbacks"] = None, f"{names} ran beside the learner; {UNSEEN}"
     return [verdict(rule, *said) for rule, said in rules.items()]
 
@@ -125,47 +61,50 @@ def verdict(rule: str, holds: bool | None, evidence: str) -> Finding:
     return Finding(rule, {True: "satisfied", False: "violated", None: "unknown"}[holds], evidence)
 
 
-def cross_task_resemblance(setting: Setting) -> Said:
-    sources = list(dict.fromkeys(setting.sources))
-    if len(setting.sources) < 2:
+def cross_task_resemblance(stream: StreamRecord) -> Said:
+    sources = list(dict.fromkeys(stream.sources))
+    if len(stream.sources) < 2:
         return None, "there is one task only"
-    if setting.permuted:
+    if stream.permuted:
         return False, "tasks differ by a permutation of pixels"
-    if len(sources) < len(setting.sources):
+    if len(sources) < len(stream.sources):
         some = ", ".join(sources[:3])
         return True, f"by construction: tasks share sources of images ({some}), none permuted"
     measured = "python -m cl_lightning.data describe measures how alike they are"
     return None, f"every task has images of another source; {measured}"
 
 
-def shared_output_head(setting: Setting) -> Said:
-    if setting.head == "multi_train_test":
+def shared_output_head(start: StartRecord, masks: bool) -> Said:
+    """``masks``: some logits were so low that the learner takes outputs out of the choice by itself."""
+    head = start.stream.head
+    if head == "multi_train_test":
         return False, "loss and test go over the task's own outputs (stream.head=multi_train_test)"
-    if setting.head == "multi_test":
+    if head == "multi_test":
         masked = "masked to the task's own outputs at test (stream.head=multi_test)"
         return False, f"shared in training, but {masked}"
-    if setting.masks:
+    if masks:
         return False, "it masks outputs by itself: some of its logits are below -1e8"
-    if setting.told_task:
+    if start.needs["task_id_at_test"]:
         return None, "it is told the task's number, and may have outputs for each: the program cannot know"
     told = "and it is not told which task it is"
-    return True, f"one output vector for all tasks (stream.head={setting.head}), {told}"
+    return True, f"one output vector for all tasks (stream.head={head}), {told}"
 
 
-def no_task_label_at_test(setting: Setting) -> Said:
-    of_run = scenario(setting.head, setting.owned, setting.told_task)
+def no_task_label_at_test(start: StartRecord) -> Said:
+    head, owned = start.stream.head, [task["head"]["outputs"] for task in start.stream.tasks]
+    of_run = scenario(head, owned, start.needs["task_id_at_test"])
     if of_run.name == TASK:
-        return False, f"{of_run}; stream.head={setting.head}"
+        return False, f"{of_run}; stream.head={head}"
     return True, f"by construction: {of_run}; test images of all tasks are mixed in batches"
 
 
-def no_stored_examples(setting: Setting, facts: Sequence[TaskFacts]) -> Said:
+def no_stored_examples(start: StartRecord, tasks: Sequence[TaskRecord]) -> Said:
     """Past inputs that are lent again, stored or replayed."""
-    if lent := past_lent(facts):
-        says = "says so" if setting.declares_past else "does not say so"
+    if lent := past_lent(tasks):
+        says = "says so" if start.needs["past_data"] else "does not say so"
         return False, f"breaks the rules and {says}: {lent}"
-    replayed = sum(fact.replayed for fact in facts)
-    if copies := stored_examples(facts):
+    replayed = sum(map(added, tasks))
+    if copies := stored_examples(tasks):
         return False, f"{copies}; {replayed} examples were added to mini-batches"
     if replayed:
         return None, f"{replayed} examples were added to mini-batches, and {UNKNOWN_ORIGIN}"
@@ -179,61 +118,76 @@ def chosen_over_streams(points: int, scored: int, by: str = "validation") -> Fin
     return verdict("causality", False, f"{told} over whole streams (selection=stream_level){lacking}")
 
 
-def causality(facts: Sequence[TaskFacts], judged_by_test: bool) -> Said:
-    for task, fact in enumerate(facts):
-        if max(fact.lent) > task:
-            return False, f"while learning task {task}, data of task {max(fact.lent)} could be read"
-    if judged_by_test:
+def causality(start: StartRecord, tasks: Sequence[TaskRecord]) -> Said:
+    for task, each in enumerate(tasks):
+        if max(each.lent) > task:
+            return False, f"while learning task {task}, data of task {max(each.lent)} could be read"
+    all_probed = any(probe.candidate is not None for each in tasks for probe in each.probes)
+    if all_probed and len(start.stream.tasks) == 2:
         return False, (
             "prescient, realistic, best and last on both choose by test data, as in their papers; what was "
             "learned on was chosen by validation data"
         )
-    chose = sum(fact.compared > 1 for fact in facts)
+    phases = [[phase for phase in each.phases if not phase.auxiliary] for each in tasks]
+    chose = sum(any(len(phase.candidates) > 1 for phase in of_task) for of_task in phases)
     if not chose:
         return None, "nothing was chosen in this run; how its fixed settings were found, it cannot know"
     seen = "validation data of tasks seen so far, and never by test data"
     return True, f"{chose} tasks chose among candidates by {seen}"
 
 
-def constant_update(facts: Sequence[TaskFacts]) -> Said:
-    if len(facts) < 3:
+def constant_update(tasks: Sequence[TaskRecord]) -> Said:
+    if len(tasks) < 3:
         return None, "growth shows with three tasks or more"
-    if lent := past_lent(facts):
+    if lent := past_lent(tasks):
         return False, f"{lent}: all data must be kept for it"
-    first, last = facts[1].held, facts[-1].held
-    end = len(facts) - 1  # tasks are counted from 0
+    first, last = tasks[1].checkpoint, tasks[-1].checkpoint
+    end = len(tasks) - 1  # tasks are counted from 0
     bytes_grow = f"it holds {first:,} bytes after task 1, {last:,} after task {end}"
     if last > 1.01 * first:
         return False, bytes_grow
-    counted = [task for task in range(1, end + 1) if facts[task].step_cost is not None]
-    costs = [fact.step_cost for fact in facts[1:] if fact.step_cost is not None]
+    costs = [
+        (task, cost) for task, each in enumerate(tasks) if task and (cost := step_cost(each)) is not None
+    ]
     if not costs:
         return None, f"{bytes_grow}; what mini-batches cost was not counted"
-    steps = f"a training example costs {costs[0]:.3g} operations in task {counted[0]}"
-    steps += f", {costs[-1]:.3g} in task {counted[-1]}" if len(costs) > 1 else ""
-    return costs[-1] <= GROWTH * costs[0], f"{bytes_grow}; {steps}"
+    steps = f"a training example costs {costs[0][1]:.3g} operations in task {costs[0][0]}"
+    steps += f", {costs[-1][1]:.3g} in task {costs[-1][0]}" if len(costs) > 1 else ""
+    return costs[-1][1] <= GROWTH * costs[0][1], f"{bytes_grow}; {steps}"
 
 
-def single_pass(facts: Sequence[TaskFacts], passes: int) -> Said:
+def step_cost(task: TaskRecord) -> float | None:
+    """Operations of a mini-batch for an example and candidate, in the task's dearest phase."""
+    trained = [phase.costs for phase in task.phases if phase.costs.candidate_examples]
+    return max((costs.step_flops / costs.candidate_examples for costs in trained), default=None)
+
+
+def single_pass(start: StartRecord, tasks: Sequence[TaskRecord]) -> Said:
     """Task after task, in the stream's order; never two tasks in a mini-batch."""
-    sizes = [fact.size for fact in facts]
-    seen, each = sum(fact.seen for fact in facts), sorted(set(sizes))
-    lent = f"{len(sizes)} x {each[0]}" if len(each) == 1 else f"{sum(sizes)}"
-    evidence = f"examples seen: {seen} of {lent}" + f", in {passes} passes" * (passes > 1)
-    if lent_again := past_lent(facts):
+    passes = start.passes or 1
+    sizes = [start.stream.tasks[each.task]["n_train"] for each in tasks]
+    seen, sorts = [each.costs.examples for each in tasks], sorted(set(sizes))
+    lent = f"{len(sizes)} x {sorts[0]}" if len(sorts) == 1 else f"{sum(sizes)}"
+    evidence = f"examples seen: {sum(seen)} of {lent}" + f", in {passes} passes" * (passes > 1)
+    if lent_again := past_lent(tasks):
         return False, f"{evidence}; {lent_again}"
-    added = sum(fact.replayed for fact in facts)
-    evidence += f"; {added} were added by the learner, which are not counted" * bool(added)
-    return [fact.seen for fact in facts] == [passes * size for size in sizes], evidence
+    more = sum(map(added, tasks))
+    evidence += f"; {more} were added by the learner, which are not counted" * bool(more)
+    return seen == [passes * size for size in sizes], evidence
 
 
-def past_lent(facts: Sequence[TaskFacts]) -> str:
-    again = sorted({task for i, fact in enumerate(facts) for task in fact.lent if task < i})
+def added(task: TaskRecord) -> int:
+    """Examples that the learner added to mini-batches, or trained on, besides those of the task."""
+    return task.costs.replayed + sum(phase.foreign for phase in task.phases)
+
+
+def past_lent(tasks: Sequence[TaskRecord]) -> str:
+    again = sorted({task for i, each in enumerate(tasks) for task in each.lent if task < i})
     return f"training data of {len(again)} past tasks were lent again" if again else ""
 
 
-def stored_examples(facts: Sequence[TaskFacts]) -> str:
-    copies = [count for fact in facts for count in fact.copies.values()]
-    where = sorted({name for fact in facts for name in fact.copies})
+def stored_examples(tasks: Sequence[TaskRecord]) -> str:
+    copies = [count for each in tasks for count in each.copies.values()]
+    where = sorted({name for each in tasks for name in each.copies})
     places = f"{', '.join(where[:3])}{', ...' * (len(where) > 3)}"
     return f"{sum(copies)} training examples were found in {places}" if copies else ""

@@ -95,11 +95,9 @@ class Evaluator:
         tested. Predictors are asked for one after the other, and only where there is something to test."""
         if not self.tasks_to_test(learned):
             return Measured({"": self.accuracies({})}, {}, {})
-        test, keeps = (
-            Measured({}, {name: {} for name in self.settings.measures}, {}),
-            self.settings.keep_predictions,
-        )
-        asked = dict.fromkeys((*self.settings.measures, *("confidence", "entropy") * keeps))
+        names, keeps = self.settings.measures, self.settings.keep_predictions
+        test = Measured({}, {name: {} for name in names}, {})
+        asked = dict.fromkeys((*names, *("confidence", "entropy") * keeps))
         for name, predictor in predictors:
             if not test.rows and (learned == 1 or self.settings.evaluate == "final"):
                 self.look(predictor)

@@ -75,9 +75,8 @@ class TensorBoard(RunLogger):
             for key, value in dotted(as_used(self.projection.start.config))
         }
         for of_table in hparams(settings | words, final):
-            self.writer._get_file_writer().add_summary(
-                of_table
-            )  # private: add_hparams would open a run beside
+            # Private: add_hparams would open a run beside.
+            self.writer._get_file_writer().add_summary(of_table)
         for key, value in final.items():
             self.writer.add_scalar(key, value, learned)
         for path in sorted((self.projection.folder / "figures").glob("*.png")):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from time import perf_counter, process_time
 from typing import Any
 
 import torch
 import torch.nn as nn
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,  # private by its name, but where torch documents it
-)
+
+# Private by its name, but where torch documents it.
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cl_lightning.metrics.flops import Flops
 
@@ -136,9 +136,6 @@ class Costs:
             setattr(self, name, getattr(self, name) + count)
         for part, value in seconds.items():
             self.spend(part, value)
-
-    def to_dict(self) -> dict:
-        return asdict(self)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:

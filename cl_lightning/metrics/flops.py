@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor
 from torch._C import DispatchKey  # private: has_kernel_for_dispatch_key, used below, takes no other
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,  # private by its name, but where torch documents it
-)
-from torch.utils.flop_counter import (
-    flop_registry,
-)  # the formulas of FlopCounterMode, whose tracking of modules costs ten times as much
+
+# Private by its name, but where torch documents it.
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# The formulas of FlopCounterMode, whose tracking of modules costs ten times as much.
+from torch.utils.flop_counter import flop_registry
 
 _open: list[Flops] = []  # the innermost last
 _by_shapes: dict[tuple, int] = {}  # what the formulas gave: evaluating one takes longer than small work

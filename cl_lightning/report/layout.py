@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -164,20 +164,11 @@ def wrapped(text: str, width: int) -> str:
     ['reuse=0,lr=0.01,', 'weight_decay=0.0', '001']
     """
     lines = [""]
-    for piece in (piece for word in re.findall(r"[^ ,/]*[ ,/]?", text) for piece in folded(word, width)):
+    for piece in (piece for word in re.findall(r"[^ ,/]*[ ,/]?", text) for piece in chop_cells(word, width)):
         if cell_len(lines[-1] + piece.rstrip()) > width:
             lines.append("")
         lines[-1] += piece
     return "\n".join(line.rstrip() for line in lines)
-
-
-def folded(word: str, width: int) -> Iterator[str]:
-    """The word, or parts of it of at most this width."""
-    while cell_len(word.rstrip()) > width:
-        cut = max((n for n in range(1, len(word)) if cell_len(word[:n]) <= width), default=1)
-        yield word[:cut]
-        word = word[cut:]
-    yield word
 
 
 def titled(title: str, *below: RenderableType) -> list[RenderableType]:

@@ -58,14 +58,13 @@ class Projection:
             if row.learned and task is None:  # damaged: it is learned again
                 return
             self.rows.append(row)
-            own = own_of([task, row] if task else [row])["learned"]
-            places = {at for curve in own.values() for at, _ in curve} | {row.learned}
-            logged = {
-                at: {f"own/{name}": dict(curve).get(at) for name, curve in own.items()} for at in places
-            }
-            for at in sorted(places - {row.learned}):
-                yield {"learned": at, **known(logged[at])}
-            point: Point = {**tests_of(row), **known(logged[row.learned])}
+            logged: dict[int, Point] = {}
+            for name, curve in own_of([task, row] if task else [row])["learned"].items():
+                for at, value in curve:
+                    logged.setdefault(at, {}).update(known({f"own/{name}": value}))
+            point = {**tests_of(row), **logged.pop(row.learned, {})}
+            for at in sorted(logged):
+                yield {"learned": at, **logged[at]}
             if task is not None:
                 matrix = [row.first for row in self.rows]
                 point |= {**metrics_at(matrix), **costs_at(task, row), **chosen_at(task)}

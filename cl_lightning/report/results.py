@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from itertools import takewhile
+from itertools import chain, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +37,11 @@ def results_of(store: Store, start: StartRecord) -> Results:
     rows = loaded(store.load(row_key(i), RowRecord) for i in range(tasks + 1))
     validation = store.load("validation", ValidationRecord)
     reference = store.load("reference", ReferenceRecord)
-    unknown: Row = [None] * tasks
-    later = [unknown] * (tasks + 1 - len(rows))
-    main = [*(row.first for row in rows), *later]
+    main = whole((row.first for row in rows), tasks)
     names = dict.fromkeys(name for row in rows for name in row.rows if name)
-    others = {name: [*(row.rows.get(name, unknown) for row in rows), *later] for name in names}
-    phases = [
-        phase
-        for i in range(tasks + 1)
-        for record in (*rows[i : i + 1], *learned[i : i + 1])
-        for phase in record.phases
-    ]
-    phases = [phase for phase in [*phases, *(reference.phases if reference else [])] if not phase.auxiliary]
+    others = {name: whole((row.rows.get(name) for row in rows), tasks) for name in names}
+    records = [*chain.from_iterable(zip_longest(rows, learned)), reference]  # as they came to be
+    phases = [phase for record in records if record for phase in record.phases if not phase.auxiliary]
     trainings, tests = trainings_on_both(learned, start), [task["n_test"] for task in start.stream.tasks]
     known = bool(trainings) and len(rows) > tasks
     finished = (len(learned), len(rows)) == (tasks, tasks + 1) and validation is not None
@@ -111,13 +104,17 @@ def sealed(results: Results) -> Results:
 
 def measures_of(rows: Sequence[RowRecord], tasks: int, predictor: str | None = None) -> dict[str, list[Row]]:
     """The matrix of each measure: of the predictor by this name, or of the first one of each row."""
-    unknown: Row = [None] * tasks
-    missing = [unknown] * (tasks + 1 - len(rows))
-    names = {row.learned: next(iter(row.rows)) if predictor is None else predictor for row in rows}
+    names = [next(iter(row.rows)) if predictor is None else predictor for row in rows]
     return {
-        measure: [*(row.measures.get(measure, {}).get(names[row.learned], unknown) for row in rows), *missing]
+        measure: whole((row.measures.get(measure, {}).get(name) for row, name in zip(rows, names)), tasks)
         for measure in dict.fromkeys(measure for row in rows for measure in row.measures)
     }
+
+
+def whole(rows: Iterable[Row | None], tasks: int) -> list[Row]:
+    """A matrix of these rows, with nothing in those that are missing, or not there yet."""
+    known = [row or [None] * tasks for row in rows]
+    return known + [[None] * tasks] * (tasks + 1 - len(known))
 
 
 def own_of(records: Sequence[TaskRecord | RowRecord]) -> dict[str, Any]:
@@ -194,8 +191,7 @@ def finished_results(folder: Path) -> Results | None:
     if written != text_of(results).encode():
         warnings.warn(f"{path} is not what the run's records say: it is made again.", stacklevel=2)
         if is_writable(folder):
-            with write_whole(path) as building:
-                building.write_text(text_of(results))
+            write_results(found[0])
     return results
 
 

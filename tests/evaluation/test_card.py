@@ -15,10 +15,20 @@ from cl_lightning.data.copies import copies_in
 from cl_lightning.data.streams.resemblance import resemblance
 from cl_lightning.data.task import Split
 from cl_lightning.errors import Refusal
-from cl_lightning.evaluation.card import Finding, Setting, TaskFacts, card
+from cl_lightning.evaluation.card import Finding, card_of
 from cl_lightning.evaluation.evaluator import Evaluator
 from cl_lightning.learners import Finetune, Independent, Phase
+from cl_lightning.metrics.costs import Costs
 from cl_lightning.protocol import Grants, ProtocolError
+from cl_lightning.store.records import (
+    CandidateRecord,
+    PhaseRecord,
+    Place,
+    RowRecord,
+    StartRecord,
+    StreamRecord,
+    TaskRecord,
+)
 from tests import toys
 from tests.commands import run
 from tests.toys import builder, training
@@ -28,32 +38,44 @@ RULES = (
     "more than two tasks",
     "low memory", "causality", "constant update complexity",
 )  # fmt: skip
-HONEST = Setting(
-    head="single",
-    owned=[[0, 1], [2, 3], [4, 5]],
-    told_task=False,
-    masks=False,
-    permuted=False,
-    sources=["mnist"] * 3,
-    stand_ins={},
-)
+STREAM = StreamRecord(
+    name="split", fingerprint="", images={}, prints=[], head="single", permuted=False,
+    tasks=[], sources=["mnist"] * 3, stand_ins={},
+)  # fmt: skip
+OF_STREAM = ("head", "permuted", "sources", "stand_ins")
+HONEST = StartRecord(
+    format=0, version={}, command=[], environment={}, name="", config={}, fingerprint="", learner="", seed=0,
+    needs={"task_id_at_test": False, "past_data": False}, stream=STREAM, passes=None, callbacks=[],
+)  # fmt: skip
 
 
-def lesson(**facts) -> TaskFacts:
-    return TaskFacts(
-        **{"lent": [0], "copies": {}, "replayed": 0, "held": 1000, "step_cost": 10.0, "compared": 6, **facts}
+def lesson(task: int, **facts) -> TaskRecord:
+    """What happened while a task was learned: ``step_cost`` operations of a mini-batch an example and
+    candidate, ``held`` bytes of the checkpoint at its end, ``seen`` examples in mini-batches."""
+    fact = {"lent": [task], "copies": {}, "replayed": 0, "held": 1000, "step_cost": 10.0, "compared": 6,
+            "seen": 0} | facts  # fmt: skip
+    trained = (
+        Costs() if fact["step_cost"] is None else Costs(step_flops=fact["step_cost"], candidate_examples=1)
     )
+    candidates = [CandidateRecord("", {}, None, None, 1, 1)] * fact["compared"]
+    return TaskRecord(
+        task, [PhaseRecord(Place("task", task), "", candidates, 0, 1, trained)], [],
+        Costs(replayed=fact["replayed"], examples=fact["seen"]), fact["lent"], fact["copies"], {}, None,
+        fact["held"],
+    )  # fmt: skip
 
 
-def lessons(*each: dict) -> list[TaskFacts]:
-    return [lesson(**{"lent": [i], **facts}) for i, facts in enumerate(each)]
+def lessons(*each: dict) -> list[TaskRecord]:
+    return [lesson(i, **facts) for i, facts in enumerate(each)]
 
 
-def findings(of=None, **facts) -> dict[str, Finding]:
-    return {
-        finding.rule: finding
-        for finding in card(replace(HONEST, **facts), lessons({}, {}, {}) if of is None else of)
-    }
+def findings(of=None, masks=False, needs=(), sizes=(60, 60, 40, 40), **facts) -> dict[str, Finding]:
+    tasks = [{"head": {"outputs": [2 * i, 2 * i + 1]}, "n_train": size} for i, size in enumerate(sizes)]
+    stream = replace(STREAM, tasks=tasks, **{key: facts.pop(key) for key in OF_STREAM if key in facts})
+    needed = {key: key in needs for key in HONEST.needs}
+    start = replace(HONEST, stream=stream, needs=needed, **facts)
+    rows = [RowRecord(1, {"": [0.5]}, masks, [], Costs(), 0.0)]
+    return {finding.rule: finding for finding in card_of(start, of or lessons({}, {}, {}), rows)}
 
 
 def violated(**facts) -> set[str]:
@@ -72,11 +94,11 @@ def test_all_rules_are_decided_and_an_honest_single_headed_run_keeps_them() -> N
         ({"permuted": True}, {"cross-task resemblance"}),
         ({"head": "multi_test"}, {"shared output head", "no task label at test"}),
         ({"head": "multi_train_test"}, {"shared output head", "no task label at test"}),
-        ({"told_task": True}, {"no task label at test"}),
-        ({"told_task": True, "masks": True}, {"no task label at test", "shared output head"}),
+        ({"needs": {"task_id_at_test"}}, {"no task label at test"}),
+        ({"needs": {"task_id_at_test"}, "masks": True}, {"no task label at test", "shared output head"}),
         ({"of": lessons({}, {"copies": {"memory.x": 4}}, {})}, {"no retraining on old tasks", "low memory"}),
         (
-            {"of": lessons({}, {"lent": [0, 1]}, {}), "declares_past": True},
+            {"of": lessons({}, {"lent": [0, 1]}, {}), "needs": {"past_data"}},
             {"no retraining on old tasks", "low memory", "constant update complexity"},
         ),
         ({"of": lessons({}, {"lent": [2]}, {})}, {"causality"}),
@@ -95,7 +117,7 @@ def test_what_breaks_which_rule(facts: dict, rules: set[str]) -> None:
 )
 def test_each_task_is_seen_as_often_as_there_are_passes_by_itself(seen: tuple[int, ...], kept: bool) -> None:
     """The third would have the right number over all tasks: one took the passes that another left out."""
-    of = lessons(*({"size": size, "seen": count} for size, count in zip((60, 60, 40), seen)))
+    of = lessons(*({"seen": count} for count in seen))
     found = findings(of, passes=2)["single pass"]
     assert found.verdict == ("satisfied" if kept else "violated")
     assert found.evidence.startswith(f"examples seen: {sum(seen)} of 160, in 2 passes")
@@ -106,7 +128,7 @@ def test_each_task_is_seen_as_often_as_there_are_passes_by_itself(seen: tuple[in
     [
         ({"sources": ["mnist"]}, "cross-task resemblance"),
         ({"sources": ["mnist", "dtd", "svhn"]}, "cross-task resemblance"),
-        ({"told_task": True}, "shared output head"),
+        ({"needs": {"task_id_at_test"}}, "shared output head"),
         ({"of": lessons(*[{"compared": 1}] * 3)}, "causality"),
         ({"of": lessons({}, {})}, "constant update complexity"),
         ({"callbacks": ["Mine"]}, "own callbacks"),

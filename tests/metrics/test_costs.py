@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import asdict
 from time import sleep
 from types import SimpleNamespace
 from typing import Any
@@ -182,7 +183,7 @@ def test_costs_add_up_by_part() -> None:
     costs.add(flops=1, flops_executed=1, examples=10, seconds={"train": 0.5, "score": 2.0})
     assert costs == Costs(flops=6, flops_executed=4, examples=10, seconds={"train": 1.5, "score": 2.0})
     again = Costs()
-    again.add(**costs.to_dict())
+    again.add(**asdict(costs))
     assert again == costs
 
 

@@ -8,10 +8,9 @@ import pytest
 
 from cl_lightning.report.beside import is_of, runs_of
 from cl_lightning.report.groups import Group
-from cl_lightning.report.pages import key_of, short
 from cl_lightning.report.paper import SHADE, Beside, departures_of
-from cl_lightning.report.papers import icann18, iclr19
 from cl_lightning.report.printed import Cell, tables
+from tests.pages import icann18, iclr19, key_of, short
 
 
 def of(dnn: str, kind: str, learner: str = "finetune", **values: float) -> Group:

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from cl_lightning.cli.report import main
-from cl_lightning.report import pages
+from cl_lightning.cli.report import main as report
 from cl_lightning.report.beside import missing, runs_of
 from cl_lightning.report.comparisons import comparison_table, comparisons, over_streams
+from cl_lightning.report.extracts import extract_of, from_row
 from cl_lightning.report.groups import Group
-from cl_lightning.report.pages import extract_of, from_row, page_of, region, side_by_side, update
 from cl_lightning.report.paper import command, heads_and_rows
-from cl_lightning.report.papers.mntdp import claims
 from cl_lightning.report.printed import tables
 from tests.commands import configure
 from tests.docs import PAGES, ROOT
+from tests.pages import REGION, page_of, region, side_by_side, update
+from tests.pages.__main__ import main
+from tests.pages.mntdp import claims
 from tests.report.test_compare import result
 
 RESULTS = ROOT / "docs" / "results"
@@ -54,7 +55,7 @@ def test_numbers_of_three_digits_in_a_pages_sentences_stand_in_its_tables_or_are
     extract: Path,
 ) -> None:
     text = re.sub(r"```.*?```", "", extract.with_suffix(".md").read_text(), flags=re.DOTALL)
-    told, made = pages.REGION.sub("", text), "".join(found[0] for found in pages.REGION.finditer(text))
+    told, made = REGION.sub("", text), "".join(found[0] for found in REGION.finditer(text))
     groups = extract_of(extract.with_suffix(".md"))
     of_seeds = {
         f"{abs(value):.3f}" for group in groups for values in group.values.values() for value in values
@@ -106,7 +107,7 @@ def test_runs_put_into_an_extract_take_the_place_of_rows_of_the_same_command(tmp
     for seed, acc in enumerate([0.8, 0.9]):
         result(tmp_path / "a", "gem", seed, acc, command=["+experiment=gem_rotations", "data=real", "seed=0"])
     result(tmp_path / "a", "finetune", 0, 0.5, "trainer.max_epochs=2", command=["trainer.max_epochs=2"])
-    assert main(["page", str(page), str(tmp_path / "a")]) == 0
+    assert main([str(page), str(tmp_path / "a")]) == 0
     rows = json.loads(page.with_suffix(".json").read_text())
     assert [(row["learner"], row["seeds"], row["values"]["average_accuracy"]) for row in rows] == [
         ("finetune", [0], [0.5]),
@@ -118,7 +119,7 @@ def test_runs_put_into_an_extract_take_the_place_of_rows_of_the_same_command(tmp
     assert page.read_text().count("→") == 4  # accuracy and backward transfer of both
     for seed in range(3):
         result(tmp_path / "b", "gem", seed, 0.7, command=["+experiment=gem_rotations", "data=real", "seed=0"])
-    assert main(["page", str(page), str(tmp_path / "b")]) == 0
+    assert main([str(page), str(tmp_path / "b")]) == 0
     assert [(g.learner, len(g.seeds)) for g in extract_of(page)] == [("finetune", 1), ("gem", 3)]
     assert "0.86 → 0.700 ± 0.000 (-0.160)" in page.read_text()
 
@@ -127,7 +128,7 @@ def test_an_extract_is_read_as_it_was_written(tmp_path: Path) -> None:
     page = tmp_path / "gem.md"
     page.write_text("# GEM\n")
     result(tmp_path / "a", "gem", 0, 0.8, version={}, command=["learner=gem", "trainer.max_epochs=1"])
-    assert main(["page", str(page), str(tmp_path / "a")]) == 0
+    assert main([str(page), str(tmp_path / "a")]) == 0
     (group,) = extract_of(page)
     update(page, [group])
     (again,) = extract_of(page)
@@ -166,7 +167,7 @@ def test_what_is_in_no_table_stands_beside_nothing(tmp_path: Path) -> None:
     page = tmp_path / "gem.md"
     page.write_text("# GEM\n")
     result(tmp_path / "a", "gem", 0, 0.8, "learner.memories=10", command=["learner.memories=10"])
-    assert main(["page", str(page), str(tmp_path / "a")]) == 0
+    assert main([str(page), str(tmp_path / "a")]) == 0
     (table,) = (t for t in tables("gem") if t.name == "table 3")
     assert not any("→" in cell for row in heads_and_rows(table, extract_of(page))[1] for cell in row)
     assert side_by_side(extract_of(page))[1][0][:2] == ["gem", "0.800"]
@@ -339,4 +340,4 @@ def test_a_page_that_asks_for_what_is_not_there_is_told_what_is() -> None:
         match="Known are runs, each task, compared, claims, not reproduced and the tables table 1, table 2",
     ):
         region("table 9", "gem", [])
-    assert main(["paper=gam"]) == 2
+    assert report(["paper=gam"]) == 2

@@ -72,16 +72,15 @@ def held(run: Mapping[str, Any], task: int = -1) -> float:
 def bands(
     axes: Any,
     learners: Mapping[str, Sequence[Sequence[float]]],
-    first: int = 1,
     places: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """A line a learner, the mean over seeds, in a band of one deviation; ``learners`` have a curve a seed, at
-    ``places`` or at whole numbers from ``first``."""
+    ``places`` or at whole numbers from 1."""
     from cl_lightning.report.style import colour, marker, whole_numbers
 
     for place, (name, curves) in enumerate(learners.items()):
         points = [mean_and_deviation(column) for column in zip(*curves)]
-        x = list(places[name] if places else range(first, first + len(points)))
+        x = list(places[name] if places else range(1, 1 + len(points)))
         few = marker(place) if len(x) <= 25 else None
         axes.plot(x, [m for m, _ in points], color=colour(place), marker=few, label=name, clip_on=False)
         if len(curves) > 1:

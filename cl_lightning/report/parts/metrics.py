@@ -11,12 +11,9 @@ from rich.text import Text
 from cl_lightning.metrics.table import METRICS
 from cl_lightning.report.layout import Column, tables, titled
 
-VALIDATION = "validation accuracy at the end"
-TRANSFER = "transfer to the last task"
-SIGNS = {metric.name: metric.sign for metric in METRICS} | {TRANSFER: "+"}
-
-
-SHORT = (VALIDATION, "average accuracy", "learning accuracy", "backward transfer", TRANSFER)  # at a run's end
+VALIDATION, TRANSFER = "validation_accuracy_at_the_end", "transfer_to_the_last_task"
+SIGNS = {VALIDATION: "", **{metric.name: metric.sign for metric in METRICS}, TRANSFER: "+"}
+SHORT = (VALIDATION, "average_accuracy", "learning_accuracy", "backward_transfer", TRANSFER)  # at a run's end
 ORDER = 1  # among the tables of a run
 
 
@@ -24,41 +21,40 @@ def table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     return titled("Metrics", *metric_table(results, width))
 
 
-def line(results: Mapping[str, Any]) -> list[str]:
-    known = {name.replace("_", " "): value for name, value in metrics_in(results).items()}
-    signs = {name.replace("_", " "): sign for name, sign in SIGNS.items()}
-    said = [f"{name} {known[name]:{signs.get(name, '')}.3f}" for name in SHORT if known.get(name) is not None]
-    return [f"Metrics: {', '.join(said)}"] if said else []
-
-
-def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
-    """Metrics by the names under which they are shown; validation first."""
-    validated, reference = results["validation_at_end"], results["reference"]
-    return {
-        **({VALIDATION: validated["mean"]} if validated else {}),
-        **results["metrics"],
-        **dict([of_reference(reference)] if reference else []),
-    }
-
-
-def of_reference(reference: Mapping[str, Any]) -> tuple[str, float | None]:
-    """What a network that the run trained besides came to, by its name."""
-    if reference.get("joint"):
-        return "joint training on both", reference["accuracy"]
-    return TRANSFER, reference["transfer"]
-
-
 def metric_table(results: Mapping[str, Any], width: int) -> list[RenderableType]:
     """With a line below for what is undefined, which says why."""
     rows: list[list[str]] = []
     why: dict[str, list[str]] = {}
     for name, value in metrics_in(results).items():
-        words = name.replace("_", " ")
-        rows.append([words, "-" if value is None else f"{value:{SIGNS.get(name, '')}.4f}"])
+        rows.append([in_words(name), "-" if value is None else f"{value:{SIGNS.get(name, '')}.4f}"])
         if value is None:
-            why.setdefault(why_undefined(name, results), []).append(words)
+            why.setdefault(why_undefined(name, results), []).append(in_words(name))
     below = [Text(f"No {', '.join(names)}: {reason}.") for reason, names in why.items()]
-    return [*tables([Column("", text=True), Column("", text=True)], rows, width), *below]
+    columns = [Column("", text=True), Column("", text=True)]
+    return [*tables(columns, rows, width), *below]
+
+
+def line(results: Mapping[str, Any]) -> list[str]:
+    known = {name: value for name, value in metrics_in(results).items() if value is not None}
+    said = [f"{in_words(name)} {known[name]:{SIGNS[name]}.3f}" for name in SHORT if name in known]
+    return [f"Metrics: {', '.join(said)}"] if said else []
+
+
+def in_words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def metrics_in(results: Mapping[str, Any]) -> dict[str, float | None]:
+    """Metrics by name, validation first; with what a network came to that the run trained besides."""
+    shown = dict(results["metrics"])
+    if validated := results["validation_at_end"]:
+        shown = {VALIDATION: validated["mean"], **shown}
+    if reference := results["reference"]:
+        joint = reference.get("joint")
+        shown |= (
+            {"joint_training_on_both": reference["accuracy"]} if joint else {TRANSFER: reference["transfer"]}
+        )
+    return shown
 
 
 def why_undefined(name: str, results: Mapping[str, Any]) -> str:

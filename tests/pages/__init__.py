@@ -1,4 +1,4 @@
-"""Pages of results and the extracts that they are made of.
+"""Pages of results and the extracts that they are made of: ``python -m tests.pages PAGE RUNS``.
 
 ``gem.json`` beside ``gem.md`` has a row for each group of runs: command, seeds, what made it, and numbers.
 Between ``<!-- report: WORDS -->`` and ``<!-- /report -->`` a page has what the words ask for:
@@ -18,7 +18,7 @@ import importlib
 import json
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from cl_lightning.errors import Refusal
-from cl_lightning.report.beside import departs, file_of, is_of, missing, parts_of
+from cl_lightning.report.beside import departs, file_of, is_of, missing, parts_of, runs_of
 from cl_lightning.report.compare import differing, heads_of, in_order, table
 from cl_lightning.report.comparisons import comparison_table
+from cl_lightning.report.extracts import extract_of
 from cl_lightning.report.formats import Sheet, markdown
-from cl_lightning.report.groups import FEW, TASK, Code, Group
-from cl_lightning.report.paper import departures_of, heads_and_rows
+from cl_lightning.report.groups import FEW, TASK, Group
+from cl_lightning.report.paper import Beside, departures_of, heads_and_rows
 from cl_lightning.report.printed import Cell, names, tables
 from cl_lightning.runs.identity import commit, source_hash
 from cl_lightning.selection.grid import dotted
@@ -44,12 +45,6 @@ REGION = re.compile(r"(<!-- report: (.*?) -->\n).*?(<!-- /report -->)", re.DOTAL
 
 
 # ---- extracts ----------------------------------------------------------------------------------------------
-
-
-def extract_of(page: Path) -> list[Group]:
-    """The rows beside a page; none where nothing was extracted yet."""
-    file = page.with_suffix(".json")
-    return [from_row(row) for row in json.loads(file.read_text())] if file.is_file() else []
 
 
 def update(page: Path, groups: Sequence[Group]) -> None:
@@ -116,15 +111,6 @@ def to_row(group: Group) -> dict[str, Any]:
     return row | ({"means_and_deviations": group.told} if group.told else {})
 
 
-def from_row(row: Mapping[str, Any]) -> Group:
-    code = {Code(package, torch, source, ()): tuple(seeds) for package, torch, source, seeds in row["code"]}
-    told = {key: tuple(pair) for key, pair in row.get("means_and_deviations", {}).items()}
-    return Group(
-        row["experiment"], row["learner"], row["settings"], tuple(row["seeds"]), row["values"], code=code,
-        command=tuple(row["command"].split()), told=told, departs=row["departs"], commit=row["commit"],
-    )  # fmt: skip
-
-
 def commit_of(group: Group) -> str | None:
     """The commit of the program that made runs, where it is the one that is here and unchanged."""
     program = source_hash(OmegaConf.create()).partition(".")[0]
@@ -163,7 +149,7 @@ def region(words: str, paper: str, groups: Sequence[Group]) -> str:
         experiment, against = rest.split()
         return markdown(*comparison_table([g for g in groups if g.experiment == experiment], against))
     if words in ("not reproduced", "claims"):
-        module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
+        module = importlib.import_module(f"tests.pages.{paper}")
         if words == "claims":
             return markdown(module.CLAIMS, module.claims(groups))
         return markdown(["what", "printed", "ours", "why"], module.not_reproduced(groups))
@@ -213,3 +199,15 @@ def each_task(groups: Sequence[Group]) -> Sheet:
 
 def of_paper(paper: str) -> Sequence[Any]:
     return tables(paper) if paper in names() else ()
+
+
+# ---- for the files of papers -------------------------------------------------------------------------------
+
+
+def mean_in(
+    groups: Sequence[Group], paper: str, table: str, row: str, head: str
+) -> tuple[float, float] | None:
+    """A printed number and our mean; None where it was not run."""
+    cell = next(each for each in tables(paper) if each.name == table).rows[row][head]
+    ours = Beside(cell, tuple(runs_of(cell, groups))).ours
+    return None if ours is None or not isinstance(cell.value, int | float) else (cell.value, ours[0])
