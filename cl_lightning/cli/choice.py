@@ -15,8 +15,8 @@ from cl_lightning.report.layout import Column, new_console, say, tables, titled
 from cl_lightning.report.parts.metrics import metric_table
 from cl_lightning.report.results import recorded
 from cl_lightning.report.schema import TaskCosts
-from cl_lightning.selection.job_names import different, name_of
 from cl_lightning.selection.stream_level import Choice, Chosen, Scored, is_for, winning
+from cl_lightning.selection.sweep import different, name_of
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import StartRecord
 

@@ -118,10 +118,7 @@ def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
         return exit_code(jobs, with_traceback)
     except SystemExit as end:
         if end.code in termination.EXIT_CODES:
-            from cl_lightning.cli.sweeps import draws_others
-
-            others = any(draws_others(config) for config, _ in begun)
-            goes_on = "" if others else " The same command goes on where it was."
+            goes_on = "" if begun else " The same command goes on where it was."  # a sweep says more
             print(f"Interrupted.{goes_on}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
     finally:

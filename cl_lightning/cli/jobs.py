@@ -11,8 +11,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from cl_lightning.selection.job_names import name_of
-from cl_lightning.selection.sweep import in_a_sweep
+from cl_lightning.selection.sweep import in_a_sweep, name_of
 
 OF_SWEEPS = (
     "hydra.mode", "hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep.",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.sweeps import batches, combinations, show_runs, sweep_lock, tell_unsent, write_sweep
+from cl_lightning.cli.sweeps import batches, combinations, show_runs, sweep_lock, write_sweep
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import as_override, lateness
 
@@ -75,7 +75,6 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
         jobs[:] = [run.job for run in runs if run.job]
         write_sweep(sweeper, "task_level", arguments, [], [])
     show_runs(jobs)
-    tell_unsent(sweeper)
     return returns
 
 

@@ -12,8 +12,7 @@ from rich.console import Console
 from cl_lightning.cli.parser import parser_of_runs
 from cl_lightning.cli.slurm import left_in
 from cl_lightning.report.layout import Column, new_console, say, tables
-from cl_lightning.selection.job_names import name_of
-from cl_lightning.selection.sweep import JOBS, read_jobs
+from cl_lightning.selection.sweep import JOBS, name_of, read_jobs
 from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 

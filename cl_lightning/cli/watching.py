@@ -11,8 +11,7 @@ from time import monotonic
 from rich.console import Console
 
 from cl_lightning.report.layout import say
-from cl_lightning.selection.job_names import name_of
-from cl_lightning.selection.sweep import read_job
+from cl_lightning.selection.sweep import name_of, read_job
 
 POLLED = 0.5  # seconds between two looks at the jobs
 MINUTE = 60.0  # seconds between two lines where there is no terminal

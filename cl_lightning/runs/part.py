@@ -16,7 +16,7 @@ from cl_lightning.report.schema import Results
 from cl_lightning.runs.loop import train
 from cl_lightning.runs.making import prepared
 from cl_lightning.runs.resume import afresh_if_mended, refuse_again
-from cl_lightning.selection.sweep import in_rounds, own_share
+from cl_lightning.selection.sweep import in_rounds, told
 from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
 from cl_lightning.store.status import Progress, status_kept
 
@@ -24,7 +24,7 @@ from cl_lightning.store.status import Progress, status_kept
 def own_rounds() -> Rounds | None:
     """What this job does in a sweep whose jobs share a task's candidates; None in other sweeps, and
     outside."""
-    return Rounds(own_share()) if in_rounds() else None
+    return Rounds(told().share) if in_rounds() else None
 
 
 def make_run(
