@@ -257,7 +257,7 @@ def test_a_sweep_waits_until_its_disk_shows_what_a_job_wrote(
     monkeypatch.setattr(rounds, "missing_in", lambda folder: next(shown))
     monkeypatch.setattr(whole, "sleep", lambda seconds: None)
     run = InRounds([])
-    run.after([Job(0, [], None, None, str(tmp_path))], late_by)
+    run.after([Job([], None, None, str(tmp_path))], late_by)
     assert run.shares == shares
     assert bool(run.job and run.job.failure) == (not shares)
 

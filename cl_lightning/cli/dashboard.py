@@ -27,18 +27,15 @@ def report_wandb(arguments: Sequence[str]) -> int:
     parser.add_argument("--offline", action=switch, help="write files, to be sent later")
     parser.add_argument("--tags", nargs="*", metavar="TAG", help="in the place of the run's own")
     parser.add_argument("--checkpoints", action=switch, help="send the stored learners, too")
-    given = vars(parser.parse_args(arguments))
-    chosen = {
-        key: given[key] for key in ("project", "entity", "tags", "checkpoints") if given[key] is not None
-    }
-    if given["offline"] is not None:
-        chosen["mode"] = "offline" if given["offline"] else "online"
-    if given["entity"] == "":
+    chosen = {key: value for key, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    folders, code = chosen.pop("folders"), 0
+    if "offline" in chosen:
+        chosen["mode"] = "offline" if chosen.pop("offline") else "online"
+    if chosen.get("entity") == "":
         chosen["entity"] = None  # W&B's default
-    code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
-        for folder in run_folders(given["folders"]):  # one that cannot be sent keeps no other back
+        for folder in run_folders(folders):  # one that cannot be sent keeps no other back
             try:
                 code = code if send(folder, chosen) else 2
             except Refusal as refusal:

@@ -23,7 +23,6 @@ OF_SWEEPS = (
 class Job:
     """A job that has ended."""
 
-    number: int
     overrides: list[str]
     failure: str | None  # None: it did not fail
     value: float | None  # what its run returned: the mean validation accuracy at the end of the stream

@@ -55,7 +55,7 @@ class WatchedLauncher:
             about = read_job(self.folder, number)
             failure = why_it_failed(about, job)
             value = about.get("value") if "done" in about else None
-            self.jobs.append(Job(number, list(own), failure, value, about.get("folder")))
+            self.jobs.append(Job(list(own), failure, value, about.get("folder")))
             job.status, job.return_value = JobStatus.COMPLETED, value  # else Hydra raises what failed
         return ended
 

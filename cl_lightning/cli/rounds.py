@@ -53,7 +53,7 @@ class InRounds:
         return None if [*missing] == self.shares == [None] else [*missing]
 
     def end(self, job: Job, failure: str | None) -> None:
-        self.job = Job(job.number, self.overrides, job.failure or failure, job.value, job.folder)
+        self.job = Job(self.overrides, job.failure or failure, job.value, job.folder)
         self.shares = []
 
 

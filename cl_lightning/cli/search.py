@@ -53,7 +53,7 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
         before = chosen_runs(sweeper.launcher.folder)
         leave(sweeper, arguments, found, choices, over_seeds, by)
     tag_chosen(sweeper, before)
-    show_choices(sweeper.launcher.jobs, found, choices, by=by)
+    show_choices(sweeper.launcher.jobs, found, choices, by)
     return returns
 
 

@@ -259,7 +259,7 @@ def test_the_winners_file_alone_makes_the_very_configuration_whatever_the_comman
             hydra_context=SimpleNamespace(config_loader=loader), config=by_hand,
             launcher=SimpleNamespace(folder=tmp_path),
         )  # fmt: skip
-        path = write_best(sweeper, Job(0, job, None, 0.5, None), chosen, False, [])
+        path = write_best(sweeper, Job(job, None, 0.5, None), chosen, False, [])
         again = compose("config", [f"+best={path.stem}", f"hydra.searchpath=[{tmp_path}]"])
     del by_hand.hydra
     assert relevant(without_deleted(again)) == relevant(by_hand)
