@@ -7,8 +7,6 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from cl_lightning.cli.parser import parser_of_runs
 from cl_lightning.errors import Refusal, plain
@@ -16,6 +14,9 @@ from cl_lightning.report.results import run_folders
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
+    from cl_lightning.loggers.wandb_run import options_of, send_run
+    from cl_lightning.loggers.wandb_service import Account
+
     what = (
         "Send runs to Weights & Biases: finished ones, and those that were killed, were offline, or are "
         "other people's. Each becomes a new W&B run with all of its points."
@@ -37,7 +38,9 @@ def report_wandb(arguments: Sequence[str]) -> int:
         warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
         for folder in run_folders(folders):  # one that cannot be sent keeps no other back
             try:
-                code = code if send(folder, chosen) else 2
+                options = {**options_of(folder), **chosen}  # else its own, else of conf/logger/wandb.yaml
+                account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
+                code = code if send_run(folder, account, options["tags"], options["checkpoints"]) else 2
             except Refusal as refusal:
                 print(refusal, file=sys.stderr)
                 code = 2
@@ -52,14 +55,3 @@ def report_tensorboard(arguments: Sequence[str]) -> int:
         TensorBoard(folder).close("success")
         print(f"TensorBoard: {folder / 'tensorboard'}")
     return 0
-
-
-def send(folder: Path, chosen: dict[str, Any]) -> bool:
-    """Send the run in a folder, with the options that were chosen, else its own, else those of
-    conf/logger/wandb.yaml. Returns whether W&B took it."""
-    from cl_lightning.loggers.wandb_run import options_of, send_run
-    from cl_lightning.loggers.wandb_service import Account
-
-    options = {**options_of(folder), **chosen}
-    account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
-    return send_run(folder, account, options["tags"], options["checkpoints"])

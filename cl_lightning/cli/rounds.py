@@ -102,11 +102,6 @@ def check_shared_out(sweeper: Any, cfg: Any) -> None:
             "The rounds of hydra/sweeper=cl_task_level wait for one another: a sweep that leaves (--submit) "
             "cannot begin them. Leave it out, and start the command where it can wait, as in a job."
         )
-    if (share := sweeper.config.hydra.callbacks.sweep.share) is not None:
-        raise Refusal(
-            f"hydra.callbacks.sweep.share={share} is what the sweep tells its jobs. Leave it out: each gets "
-            "its own."
-        )
     if cfg.trainer.candidates_at_once is None:
         raise Refusal(
             "hydra/sweeper=cl_task_level gives a task's candidates to several jobs, but nothing says how "

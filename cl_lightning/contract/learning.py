@@ -65,10 +65,12 @@ def learn(
                 check_kept(learner, at_start)
         if fresh:
             learner = loaded(fresh(), learner)
-        phases += engine.collect_work().phases
+        phases += engine.work.phases
+        engine.work.phases = []
         predictors = engine.predictors(learner, index + 1, s.task_without_data(index))
         matrix.append(next(iter(evaluator.measure(predictors, index + 1).rows.values())))
-        phases += engine.collect_work().phases
+        phases += engine.work.phases
+        engine.work.phases = []
     return Learned(learner, phases, matrix, engine, store, lent, after)
 
 

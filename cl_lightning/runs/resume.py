@@ -10,7 +10,6 @@ from typing import Any
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.config.build import named_callbacks
 from cl_lightning.config.settings import Training
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.optimizer import weights_key
@@ -178,7 +177,7 @@ def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Seq
         needs=asdict(learner.needs),
         stream=stream_record(stream, cfg.stream.get("name", stream.name)),
         passes=cfg.trainer.max_epochs if cfg.trainer.single_pass else None,
-        callbacks=named_callbacks(cfg),
+        callbacks=[str(callback._target_).rpartition(".")[2] for callback in cfg.trainer.callbacks],
         of_a_sweep=in_a_sweep(),
     )
 
