@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from cl_lightning.config.resolvers import WITHOUT_RESULT
 from cl_lightning.config.trees import leaves, targets
 from cl_lightning.config.version import VERSION
 from cl_lightning.protocol import OWN, nearness
@@ -24,10 +25,7 @@ from cl_lightning.protocol import OWN, nearness
 if TYPE_CHECKING:
     from cl_lightning.data.streams.stream import Stream
 
-IRRELEVANT = (
-    "name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task",
-    "tuned", "chosen", "checkpoints",
-)  # fmt: skip
+IRRELEVANT = (*WITHOUT_RESULT, "name", "run", "from_task", "tuned", "chosen", "checkpoints")
 
 # What of this package can change a result, whatever the learner: rooms, and files.
 OF_RESULTS = (
