@@ -320,7 +320,7 @@ def test_a_study_goes_on_with_the_same_values_but_where_its_sampler_draws_withou
     monkeypatch.setattr(Choosing, "sweep", one)
     study = [*CHOOSES, "+hydra.sweeper.n_trials=3", f"+hydra.sweeper.sampler.{own}", *SMALL]
     said = command(*study, f"outputs={tmp_path}", check=False).stderr
-    assert ("The same command goes on where it was." in said) != draws
+    assert ("  to go on: python -m cl_lightning " in said) != draws
     assert ("to try other values (with hydra.sweeper.sampler.seed=0" in said) == draws
 
 

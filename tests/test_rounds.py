@@ -157,13 +157,6 @@ def test_what_was_begun_in_rounds_a_plain_command_ends_and_the_other_way_round(t
         assert but_what_may_differ(results_in(tmp_path / name)) == whole
 
 
-def test_a_share_that_no_sweep_asked_for_is_refused(tmp_path: Path, capsys) -> None:
-    share = "hydra.callbacks.sweep.share=work/task0-0/0"
-    assert main([ROUNDS, *TWO_TASKS, share, f"outputs={tmp_path}"]) == 2
-    assert "is what the sweep tells its jobs" in capsys.readouterr().err
-    assert not list(tmp_path.rglob("run.json"))
-
-
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch) -> Callable[[str | None], float | None]:
     """Makes a job of a round in this process, as its launcher would."""
@@ -257,7 +250,7 @@ def test_a_sweep_waits_until_its_disk_shows_what_a_job_wrote(
     monkeypatch.setattr(rounds, "missing_in", lambda folder: next(shown))
     monkeypatch.setattr(whole, "sleep", lambda seconds: None)
     run = InRounds([])
-    run.after([Job(0, [], None, None, str(tmp_path))], late_by)
+    run.after([Job([], None, None, str(tmp_path))], late_by)
     assert run.shares == shares
     assert bool(run.job and run.job.failure) == (not shares)
 

@@ -16,7 +16,7 @@ from cl_lightning.cli import help as help_page
 from cl_lightning.cli.choice import show_choices
 from cl_lightning.cli.jobs import Job
 from cl_lightning.cli.report import print_groups
-from cl_lightning.cli.status import print_status
+from cl_lightning.cli.status import report_status
 from cl_lightning.metrics.table import metrics_of
 from cl_lightning.report.groups import Code, Group
 from cl_lightning.report.tables import parts_of, show, show_end
@@ -202,11 +202,12 @@ REPORTS = {"report": PLAIN, "report_of_settings": SEVERAL, "report_of_experiment
 
 @at_both_widths
 @pytest.mark.parametrize(("name", "groups"), REPORTS.items())
-def test_runs_side_by_side(name: str, groups: list[Group], width: int) -> None:
+def test_runs_side_by_side(
+    name: str, groups: list[Group], width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     console = new_console(width)
-    print_groups(
-        groups, ["Not finished, and not above: x y (seed 0), 2 of 5 tasks learned."], console=console
-    )
+    monkeypatch.setattr("cl_lightning.cli.report.new_console", lambda: console)
+    print_groups(groups, ["Not finished, and not above: x y (seed 0), 2 of 5 tasks learned."])
     text = printed(console)
     assert_golden(text, name, width)
     for word in ("learner", "ewc", "val", "ACC", "AIA", "BWT", "FWT", "LCA", "Mem MB", "CPU s", "seeds"):
@@ -227,10 +228,11 @@ def test_the_end_of_a_search_over_streams(
             (folder / "results.json").write_text(json.dumps(own))
             overrides = ["stream=permuted", f"seed={seed}", f"learner.strength={strength}"]
             value = 0.5 + 0.25 * number + 0.125 * seed
-            jobs.append(Job(2 * number + seed, overrides, None, value, str(folder)))
+            jobs.append(Job(overrides, None, value, str(folder)))
             scored.append(Scored(("stream=permuted",), seed, number, value))
     console = new_console(width)
-    show_choices(jobs, scored, [Choice(("stream=permuted",), (0, 1), 1, 0.8125)], console=console)
+    monkeypatch.setattr("cl_lightning.cli.choice.new_console", lambda: console)
+    show_choices(jobs, scored, [Choice(("stream=permuted",), (0, 1), 1, 0.8125)], "validation")
     assert_golden(printed(console), "search", width)
     # 0.88 and 0.84 deviate by 0.02 from their mean, -0.03 and -0.09 by 0.03: times sqrt(2 / (2 - 1))
     assert "average accuracy 0.8600 ± 0.0283, backward transfer -0.0600 ± 0.0424" in printed(console)
@@ -249,11 +251,12 @@ def test_winners_are_marked_for_their_own_seed_and_learner_alone(
             folder.mkdir(parents=True)
             (folder / "results.json").write_text(json.dumps(results(3, seed=seed)))
             overrides = [f"learner={learner}", f"seed={seed}", f"trainer.lr={number}"]
-            jobs.append(Job(len(jobs), overrides, None, 0.5, str(folder)))
+            jobs.append(Job(overrides, None, 0.5, str(folder)))
             scored.append(Scored((f"learner={learner}",), seed, number, 0.5))
     choices = [Choice((f"learner={learner}",), (seed,), n, 0.5) for (learner, seed), n in won.items()]
     console = new_console(120)
-    show_choices(jobs, scored, choices, console=console)
+    monkeypatch.setattr("cl_lightning.cli.choice.new_console", lambda: console)
+    show_choices(jobs, scored, choices, "validation")
     lines = printed(console).splitlines()
     names = {f"learner={learner} seed={seed} trainer.lr={n}" for (learner, seed), n in won.items()}
     assert {line.split("│")[1].strip() for line in lines if "│ yes" in line} == names
@@ -278,7 +281,8 @@ def test_the_status_of_runs(width: int, tmp_path: Path, monkeypatch: pytest.Monk
         (folder / "tasks").write_bytes(b"0" * 1_500_000)
     Path("empty").mkdir()
     console = new_console(width)
-    assert print_status([Path("outputs"), Path("empty")], console) == 0
+    monkeypatch.setattr("cl_lightning.cli.status.new_console", lambda: console)
+    assert report_status(["outputs", "empty"]) == 0
     assert_golden(printed(console), "status", width)
 
 

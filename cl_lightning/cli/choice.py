@@ -8,15 +8,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from rich.console import Console
-
 from cl_lightning.cli.jobs import Job
 from cl_lightning.report.layout import Column, new_console, say, tables, titled
 from cl_lightning.report.parts.metrics import metric_table
 from cl_lightning.report.results import recorded
 from cl_lightning.report.schema import TaskCosts
-from cl_lightning.selection.job_names import different, name_of
 from cl_lightning.selection.stream_level import Choice, Chosen, Scored, is_for, winning
+from cl_lightning.selection.sweep import different, name_of
 from cl_lightning.store.folder import open_store
 from cl_lightning.store.records import StartRecord
 
@@ -63,21 +61,13 @@ def folder_of(job: Job) -> Path:
     return Path(job.folder)
 
 
-def show_choices(
-    jobs: Sequence[Job],
-    scored: Sequence[Scored],
-    choices: Sequence[Choice],
-    console: Console | None = None,
-    by: str = "validation",
-) -> None:
+def show_choices(jobs: Sequence[Job], scored: Sequence[Scored], choices: Sequence[Choice], by: str) -> None:
     """Every point with its score; of the winners alone what they came to on test data."""
-    rows = []
-    names = [job.overrides for job in jobs]
+    console, rows, names = new_console(), [], [job.overrides for job in jobs]
     for job, each in zip(jobs, scored):
         won = any(is_for(choice, each) and choice.number == each.number for choice in choices)
         score = "-" if each.score is None else f"{each.score:.4f}"
         rows.append([name_of(job.overrides, names), score, "yes" if won else ""])
-    console = console or new_console()
     columns = [Column("run", text=True), Column(by), Column("chosen", text=True)]
     title = f"Mean {by} accuracy over all tasks at the end of the stream"
     console.print(*titled(title, *tables(columns, rows, console.width)), sep="\n")

@@ -74,22 +74,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if said:
         print(said)
         return 0
-    from cl_lightning.cli.jobs import failures, new_sweep  # late: help is read from files alone
+    from unittest.mock import patch  # late, as the next: help is read from files alone
+
+    from cl_lightning.cli.jobs import failures, new_sweep
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra tells of errors in its own words
-    jobs = new_sweep()
-    typed, hydra_config, parser = sys.argv, HydraConfig.instance().cfg, argparse.ArgumentParser
-    error, original = parser.error, getattr(parser, PARSE)
-    try:
-        sys.argv = [typed[0], *arguments]
-        parser.error = refuse  # type: ignore[assignment, method-assign]
-        setattr(parser, PARSE, parse)
-        with termination.handled():
-            code = ended(jobs, "debug.traceback=true" in arguments)
-    finally:
-        sys.argv, parser.error = typed, error  # type: ignore[method-assign]
-        setattr(parser, PARSE, original)
-        HydraConfig.instance().cfg = hydra_config  # what comes next in this process is no job of Hydra's
+    jobs, parser, config = new_sweep(), argparse.ArgumentParser, HydraConfig.instance()
+    with (
+        patch.object(sys, "argv", [sys.argv[0], *arguments]),
+        patch.object(parser, "error", refuse),
+        patch.object(parser, PARSE, parse),
+        patch.object(config, "cfg", config.cfg),  # what comes next in this process is no job of Hydra's
+        termination.handled(),
+    ):
+        code = ended(jobs, "debug.traceback=true" in arguments)
     for line in failures(jobs):
         print(line, file=sys.stderr)
     return code or 2 * any(job.failure for job in jobs)
@@ -118,10 +116,7 @@ def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
         return exit_code(jobs, with_traceback)
     except SystemExit as end:
         if end.code in termination.EXIT_CODES:
-            from cl_lightning.cli.sweeps import draws_others
-
-            others = any(draws_others(config) for config, _ in begun)
-            goes_on = "" if others else " The same command goes on where it was."
+            goes_on = "" if begun else " The same command goes on where it was."  # a sweep says more
             print(f"Interrupted.{goes_on}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
     finally:

@@ -7,8 +7,6 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from cl_lightning.cli.parser import parser_of_runs
 from cl_lightning.errors import Refusal, plain
@@ -16,6 +14,9 @@ from cl_lightning.report.results import run_folders
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
+    from cl_lightning.loggers.wandb_run import options_of, send_run
+    from cl_lightning.loggers.wandb_service import Account
+
     what = (
         "Send runs to Weights & Biases: finished ones, and those that were killed, were offline, or are "
         "other people's. Each becomes a new W&B run with all of its points."
@@ -27,20 +28,19 @@ def report_wandb(arguments: Sequence[str]) -> int:
     parser.add_argument("--offline", action=switch, help="write files, to be sent later")
     parser.add_argument("--tags", nargs="*", metavar="TAG", help="in the place of the run's own")
     parser.add_argument("--checkpoints", action=switch, help="send the stored learners, too")
-    given = vars(parser.parse_args(arguments))
-    chosen = {
-        key: given[key] for key in ("project", "entity", "tags", "checkpoints") if given[key] is not None
-    }
-    if given["offline"] is not None:
-        chosen["mode"] = "offline" if given["offline"] else "online"
-    if given["entity"] == "":
+    chosen = {key: value for key, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    folders, code = chosen.pop("folders"), 0
+    if "offline" in chosen:
+        chosen["mode"] = "offline" if chosen.pop("offline") else "online"
+    if chosen.get("entity") == "":
         chosen["entity"] = None  # W&B's default
-    code = 0
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(plain(f"Warning: {message}"), file=sys.stderr)
-        for folder in run_folders(given["folders"]):  # one that cannot be sent keeps no other back
+        for folder in run_folders(folders):  # one that cannot be sent keeps no other back
             try:
-                code = code if send(folder, chosen) else 2
+                options = {**options_of(folder), **chosen}  # else its own, else of conf/logger/wandb.yaml
+                account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
+                code = code if send_run(folder, account, options["tags"], options["checkpoints"]) else 2
             except Refusal as refusal:
                 print(refusal, file=sys.stderr)
                 code = 2
@@ -55,14 +55,3 @@ def report_tensorboard(arguments: Sequence[str]) -> int:
         TensorBoard(folder).close("success")
         print(f"TensorBoard: {folder / 'tensorboard'}")
     return 0
-
-
-def send(folder: Path, chosen: dict[str, Any]) -> bool:
-    """Send the run in a folder, with the options that were chosen, else its own, else those of
-    conf/logger/wandb.yaml. Returns whether W&B took it."""
-    from cl_lightning.loggers.wandb_run import options_of, send_run
-    from cl_lightning.loggers.wandb_service import Account
-
-    options = {**options_of(folder), **chosen}
-    account = Account(options["project"], options["entity"], options["mode"], options["timeout"])
-    return send_run(folder, account, options["tags"], options["checkpoints"])

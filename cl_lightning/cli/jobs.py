@@ -11,8 +11,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from cl_lightning.selection.job_names import name_of
-from cl_lightning.selection.sweep import in_a_sweep
+from cl_lightning.selection.sweep import in_a_sweep, name_of
 
 OF_SWEEPS = (
     "hydra.mode", "hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep.",
@@ -24,7 +23,6 @@ OF_SWEEPS = (
 class Job:
     """A job that has ended."""
 
-    number: int
     overrides: list[str]
     failure: str | None  # None: it did not fail
     value: float | None  # what its run returned: the mean validation accuracy at the end of the stream

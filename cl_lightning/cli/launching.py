@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf
@@ -54,7 +55,7 @@ class WatchedLauncher:
             about = read_job(self.folder, number)
             failure = why_it_failed(about, job)
             value = about.get("value") if "done" in about else None
-            self.jobs.append(Job(number, list(own), failure, value, about.get("folder")))
+            self.jobs.append(Job(list(own), failure, value, about.get("folder")))
             job.status, job.return_value = JobStatus.COMPLETED, value  # else Hydra raises what failed
         return ended
 
@@ -79,19 +80,14 @@ def why_it_failed(about: Mapping[str, Any], job: JobReturn) -> str | None:
 
 def submitted(launcher: Any, overrides: Sequence[Sequence[str]], first: int) -> list[str]:
     """The ids in Slurm of jobs that are handed to it, and not waited for."""
-    submitit = import_module("submitit")
-    results, ids = submitit.Job.results, []
+    ids = []
 
     def noted(job: Any) -> list[None]:
         ids.append(job.job_id)
         return [None]
 
-    submitit.Job.results = noted
-    try:
-        with refusals():
-            launcher.launch(overrides, initial_job_idx=first)
-    finally:
-        submitit.Job.results = results
+    with patch.object(import_module("submitit").Job, "results", noted), refusals():
+        launcher.launch(overrides, initial_job_idx=first)
     return ids
 
 
@@ -115,17 +111,19 @@ def submitted_jobs(launcher: Any) -> Iterator[None]:
         jobs.extend(found := map_array(*arguments))
         return found
 
-    submitit.Job.results, submitit.Executor.map_array = returned, noted
     try:
-        with refusals(), followed() if type(launcher).__name__ == "SlurmLauncher" else nullcontext():
+        with (
+            patch.object(submitit.Job, "results", returned),
+            patch.object(submitit.Executor, "map_array", noted),
+            refusals(),
+            followed() if type(launcher).__name__ == "SlurmLauncher" else nullcontext(),
+        ):
             yield
     except (KeyboardInterrupt, SystemExit):
         for job in jobs:
             if isinstance(job, submitit.SlurmJob):
                 job.cancel(check=False)
         raise
-    finally:
-        submitit.Job.results, submitit.Executor.map_array = results, map_array
 
 
 def end_processes() -> None:

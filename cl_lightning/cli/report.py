@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 
-from rich.console import Console
 from rich.text import Text
 
 from cl_lightning.cli.dashboard import report_tensorboard, report_wandb
@@ -115,7 +114,6 @@ def print_groups(
     more: Sequence[str] = (),
     form: str | None = None,
     by_validation: bool = False,
-    console: Console | None = None,
 ) -> None:
     """A table of runs, means over seeds; ``more`` are lines that go below it. By validation: the best
     first."""
@@ -129,8 +127,7 @@ def print_groups(
     if form is not None:
         print_as(form, heads, lists, below)
         return
-    console = console or new_console()
-    keys = keys_of(groups)
+    console, keys = new_console(), keys_of(groups)
     columns = [Column(head, text=place < keys) for place, head in enumerate(heads)]
     shown = [each for part in lists for each in tables(columns, part, console.width, keys)]
     console.print(*shown, *map(Text, below), sep="\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cl_lightning.cli.jobs import Job
-from cl_lightning.cli.sweeps import batches, combinations, show_runs, sweep_lock, tell_unsent, write_sweep
+from cl_lightning.cli.sweeps import batches, combinations, show_runs, sweep_lock, write_sweep
 from cl_lightning.errors import Refusal
 from cl_lightning.selection.sweep import as_override, lateness
 
@@ -53,7 +53,7 @@ class InRounds:
         return None if [*missing] == self.shares == [None] else [*missing]
 
     def end(self, job: Job, failure: str | None) -> None:
-        self.job = Job(job.number, self.overrides, job.failure or failure, job.value, job.folder)
+        self.job = Job(self.overrides, job.failure or failure, job.value, job.folder)
         self.shares = []
 
 
@@ -75,7 +75,6 @@ def sweep_rounds(sweeper: Any, arguments: list[str]) -> Any:
         jobs[:] = [run.job for run in runs if run.job]
         write_sweep(sweeper, "task_level", arguments, [], [])
     show_runs(jobs)
-    tell_unsent(sweeper)
     return returns
 
 
@@ -102,11 +101,6 @@ def check_shared_out(sweeper: Any, cfg: Any) -> None:
         raise Refusal(
             "The rounds of hydra/sweeper=cl_task_level wait for one another: a sweep that leaves (--submit) "
             "cannot begin them. Leave it out, and start the command where it can wait, as in a job."
-        )
-    if (share := sweeper.config.hydra.callbacks.sweep.share) is not None:
-        raise Refusal(
-            f"hydra.callbacks.sweep.share={share} is what the sweep tells its jobs. Leave it out: each gets "
-            "its own."
         )
     if cfg.trainer.candidates_at_once is None:
         raise Refusal(

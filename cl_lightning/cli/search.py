@@ -10,23 +10,13 @@ from typing import Any
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.cli.sentences import named_by_hydra
-from cl_lightning.cli.sweeps import (
-    batches,
-    combinations,
-    read_sweep,
-    sweep_lock,
-    tell_unsent,
-    wandb_options,
-    write_sweep,
-)
+from cl_lightning.cli.sentences import from_hydra
+from cl_lightning.cli.sweeps import batches, combinations, read_sweep, sweep_lock, write_sweep
 from cl_lightning.config.resolvers import WITHOUT_RESULT, sweep_name
-from cl_lightning.config.suggestions import names_like
-from cl_lightning.config.trees import dotted
 from cl_lightning.errors import Refusal
-from cl_lightning.selection.job_names import different, key_of
+from cl_lightning.runs.identity import learner_name
 from cl_lightning.selection.stream_level import Choice, Point, Scored, choose, outer_points, winning
-from cl_lightning.selection.sweep import OURS, as_override
+from cl_lightning.selection.sweep import OURS, as_override, different, key_of
 
 AS_A_JOB = (  # of a search over whole streams: a run as by hand, which tells that sweep how it fares
     "selection=task_level",
@@ -63,8 +53,7 @@ def sweep_streams(sweeper: Any, arguments: list[str]) -> Any:
         before = chosen_runs(sweeper.launcher.folder)
         leave(sweeper, arguments, found, choices, over_seeds, by)
     tag_chosen(sweeper, before)
-    show_choices(sweeper.launcher.jobs, found, choices, by=by)
-    tell_unsent(sweeper)
+    show_choices(sweeper.launcher.jobs, found, choices, by)
     return returns
 
 
@@ -84,29 +73,13 @@ def jobs_of_search(sweeper: Any, arguments: list[str]) -> tuple[list[list[str]],
             values = [f"{key}={as_override(value)}" for key, value in point.items()]
             jobs.append([*base, *AS_A_JOB, f"hydra.callbacks.sweep.by={cfg.selection.by}", *values])
             scored.append(Scored(others, int(cfg.seed), number, None))
-        check_keys(sweeper, cfg, points[0], jobs[-len(points)])
+        try:  # before any job starts: a key of the grid may not be there
+            loader.load_sweep_config(sweeper.config, jobs[-1])
+        except ConfigCompositionException as error:
+            reason = from_hydra(error, jobs[-1])
+            raise Refusal(f"selection.stream with learner={learner_name(cfg)}: {reason}") from error
     refuse_twice(jobs)
     return jobs, scored, bool(cfg.selection.over_seeds), str(cfg.selection.by)
-
-
-def check_keys(sweeper: Any, cfg: DictConfig, point: Point, job: list[str]) -> None:
-    """Refuse an outer grid over a key that is not there, before any job starts."""
-    from cl_lightning.runs.identity import learner_name
-
-    try:
-        sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, job)
-    except ConfigCompositionException as error:
-        key = named_by_hydra(str(error))
-        if key not in point:
-            raise
-        settings: Any = OmegaConf.to_container(cfg)
-        del settings["selection"]["stream"]  # which has the wrong key, too
-        near = names_like(key, dict(dotted(settings)))
-        meant = f" Did you mean {near[0]}?" if near else ""
-        raise Refusal(
-            f"selection.stream goes through {key}, which is not a key with learner={learner_name(cfg)} and "
-            f"the other choices here.{meant}"
-        ) from error
 
 
 def refuse_twice(jobs: Sequence[list[str]]) -> None:
@@ -158,10 +131,13 @@ def chosen_runs(folder: Path) -> set[Path]:
 def tag_chosen(sweeper: Any, before: set[Path]) -> None:
     """Where the runs log to Weights & Biases: move the tag of chosen runs from those of ``before`` to those
     that are chosen now."""
+    from cl_lightning.loggers.wandb_run import options_in
     from cl_lightning.loggers.wandb_service import mark_chosen
 
-    now = chosen_runs(sweeper.launcher.folder)
-    if options := wandb_options(sweeper):
+    now, first = chosen_runs(sweeper.launcher.folder), sweeper.launcher.jobs[0].overrides
+    cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, first)
+    loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
+    if options := options_in(loggers):
         mark_chosen(options["mode"], {run: run in now for run in sorted(before | now)})
 
 
@@ -175,10 +151,10 @@ def of_the_search(override: str) -> bool:
 
 def points_for(cfg: DictConfig) -> list[Point]:
     """The outer grid of a configuration: the command's, else that of the experiment for its learner."""
-    from cl_lightning.runs.identity import learner_name
-
     selection: Any = OmegaConf.to_container(cfg.selection, resolve=True)
-    grid = tuned_grid(cfg) if selection["stream"] is None else selection["stream"]
+    tuned: Any = OmegaConf.to_container(cfg.tuned, resolve=True)
+    of_experiment = tuned.get(learner_name(cfg), {}).get("stream")
+    grid = of_experiment if selection["stream"] is None else selection["stream"]
     points = [] if grid is None else outer_points(grid)
     if not points:
         raise Refusal(
@@ -187,10 +163,3 @@ def points_for(cfg: DictConfig) -> list[Point]:
             "Give one, as in 'selection.stream={learner.strength:[1,10,100]}', or use selection=task_level."
         )
     return points
-
-
-def tuned_grid(cfg: DictConfig) -> Any:
-    from cl_lightning.runs.identity import learner_name
-
-    tuned: Any = OmegaConf.to_container(cfg.tuned, resolve=True)
-    return tuned.get(learner_name(cfg), {}).get("stream")

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from time import time
 from typing import Any
+from unittest.mock import patch
 
 from cl_lightning.errors import Refusal
 from cl_lightning.store.atomic import read_json, write_json
@@ -69,11 +70,8 @@ def followed() -> Iterator[None]:
             watcher._info_dict[job] = {"State": state if state in ENDED else "RUNNING"}
         watcher._last_status_check = time()
 
-    watcher.update = look
-    try:
+    with patch.object(watcher, "update", look):
         yield
-    finally:
-        del watcher.update
 
 
 # ---- jobs that are left to Slurm ---------------------------------------------------------------------------

@@ -7,26 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from cl_lightning.cli.parser import parser_of_runs
 from cl_lightning.cli.slurm import left_in
 from cl_lightning.report.layout import Column, new_console, say, tables
-from cl_lightning.selection.job_names import name_of
-from cl_lightning.selection.sweep import JOBS, read_jobs
+from cl_lightning.selection.sweep import JOBS, name_of, read_jobs
 from cl_lightning.store.folder import is_held, read_holder
 from cl_lightning.store.status import status_of
 
 
 def report_status(arguments: Sequence[str]) -> int:
     what = "Tell how all runs and sweeps fare, and their size on disk."
-    return print_status(parser_of_runs("status", what).parse_args(arguments).folders)
-
-
-def print_status(folders: Sequence[Path], console: Console | None = None) -> int:
-    """How every run below the folders fares, and its size on disk."""
-    console = console or new_console()
-    for top in folders:
+    console, columns = new_console(), [Column("run", text=True), Column("state", text=True), Column("MB")]
+    for top in parser_of_runs("status", what).parse_args(arguments).folders:
         rows, said = [], []
         sweeps = sorted({path.parent.parent for path in top.rglob(f"{JOBS}/*.json")})
         for folder in sweeps:
@@ -38,9 +30,7 @@ def print_status(folders: Sequence[Path], console: Console | None = None) -> int
             rows.append([str(folder.relative_to(top)), state, megabytes(folder)])
             if status is not None and status.said:
                 said.append(f"{folder}: {' '.join(status.said.splitlines())}")
-        line = f"Runs in {top}" if rows else f"No run lies in {top}."
-        columns = [Column("run", text=True), Column("state", text=True), Column("MB")]
-        say(console, line)
+        say(console, f"Runs in {top}" if rows else f"No run lies in {top}.")
         console.print(*tables(columns, rows, console.width), sep="\n")
         for line in said:
             say(console, line)

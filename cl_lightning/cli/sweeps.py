@@ -1,4 +1,4 @@
-"""A sweep: its folder, which it holds, its record there, and the table that it ends in."""
+"""A sweep: its folder, which it holds, what it tells its jobs, its record, and the table that it ends in."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from cl_lightning.cli.jobs import Job, begun, from_here
 from cl_lightning.cli.slurm import left_in
 from cl_lightning.config.resolvers import sweep_name
 from cl_lightning.errors import Refusal, plain
 from cl_lightning.selection.stream_level import Choice, Scored, winning
-from cl_lightning.selection.sweep import SUBMIT, read_job, read_jobs
+from cl_lightning.selection.sweep import JOBS, OURS, SUBMIT, as_override, read_jobs
 from cl_lightning.store.atomic import read_json, write_json
 
 
@@ -37,7 +38,6 @@ def sweep_grid(sweeper: Any, arguments: list[str]) -> Any:
             return returns
         write_sweep(sweeper, "grid", arguments, [], [])
     show_runs(sweeper.launcher.jobs)
-    tell_unsent(sweeper)
     return returns
 
 
@@ -109,6 +109,9 @@ def tell_state(config: DictConfig, trials: int | None) -> None:
     lines.append(f"  to see it: python -m cl_lightning.report {shlex.quote(str(top))} --validation")
     if offline := [path for about in jobs if "folder" in about for path in unsynced(Path(about["folder"]))]:
         lines.append(f"  to sync W&B: wandb sync {shlex.join(map(str, offline))}")
+    if unsent := sorted(about["folder"] for about in jobs if "unsent" in about):
+        told = "to send what was only shown to W&B (--project=NAME says where)"
+        lines.append(f"  {told}: python -m cl_lightning.report wandb {shlex.join(unsent)}")
     if jobs:
         print(*map(plain, lines), sep="\n", file=sys.stderr)
 
@@ -170,24 +173,48 @@ def show_folders(folders: Sequence[Path]) -> None:
         print_groups(groups_in(folders))
 
 
-def tell_unsent(sweeper: Any) -> None:
-    """Where the sweep's runs log to Weights & Biases: say what sends those that were finished before, and
-    that it does not have."""
-    from cl_lightning.runs.announce import command_to_send
-
-    folder, jobs = sweeper.launcher.folder, sweeper.launcher.jobs
-    shown = sorted(Path(job.folder) for job in jobs if read_job(folder, job.number).get("shown"))
-    unsent = [each for each in shown if not (each / "wandb.json").is_file()]
-    if unsent and wandb_options(sweeper):
-        said = "What was finished before is only shown. This sends it to W&B (--project=NAME says where)"
-        print(f"{said}:\n  {command_to_send(*unsent)}", file=sys.stderr)
+# ---- what sweeps tell their jobs, and say at their end -----------------------------------------------------
 
 
-def wandb_options(sweeper: Any) -> dict[str, Any] | None:
-    """The keys of the jobs' logger that is Weights & Biases'; None where they have none."""
-    from cl_lightning.loggers.wandb_run import options_in
+class Told(Callback):
+    """What a sweep tells its jobs: its folder, since by their own arguments they would name another; and by
+    overrides of this callback's keys what Hydra 1.4 lets no job have in ``hydra.sweeper``. And what a sweep
+    with another sweeper says at its end, as ours do."""
 
-    first = sweeper.launcher.jobs[0].overrides
-    cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, first)
-    loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
-    return options_in(loggers)
+    def __init__(self, **told: Any) -> None:
+        pass  # jobs read the configuration
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        check_direction(config.hydra.sweeper)
+        folder = str(Path(config.hydra.sweep.dir).resolve())
+        with read_write(config.hydra), open_dict(config.hydra):
+            config.hydra.overrides.hydra.append(f"hydra.sweep.dir={as_override(folder)}")
+        if is_of_another(config):
+            for path in Path(folder, JOBS).glob("*.json"):
+                path.unlink()  # what jobs said in an earlier start
+            begun.append((config, config.hydra.sweeper.get("n_trials")))
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        if is_of_another(config):
+            if sys.exc_info()[0] is None:  # Hydra 1.4 also calls this where a sweep is broken off
+                begun[:] = [(config, None)]  # it has had all of its jobs
+            jobs = read_jobs(Path(config.hydra.sweep.dir).resolve())
+            show_folders([Path(job["folder"]) for job in jobs if "done" in job])
+
+
+def is_of_another(config: DictConfig) -> bool:
+    """Whether the sweep has a sweeper that is not ours, such as Optuna's."""
+    return not str(config.hydra.sweeper._target_).startswith(OURS)
+
+
+def check_direction(sweeper: DictConfig) -> None:
+    """End a sweep, before any job, where Optuna would look for the lowest accuracy, as it does when it is
+    told nothing. (Of other exceptions in a callback Hydra makes warnings.)"""
+    direction = sweeper.get("direction")
+    if "optuna" in str(sweeper._target_) and getattr(direction, "name", direction) != "maximize":
+        print(
+            "hydra/sweeper=optuna looks for the lowest value, and a run returns its validation accuracy. "
+            "Add hydra.sweeper.direction=maximize.",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)

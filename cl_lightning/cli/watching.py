@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -11,8 +11,7 @@ from time import monotonic
 from rich.console import Console
 
 from cl_lightning.report.layout import say
-from cl_lightning.selection.job_names import name_of
-from cl_lightning.selection.sweep import read_job
+from cl_lightning.selection.sweep import name_of, read_job
 
 POLLED = 0.5  # seconds between two looks at the jobs
 MINUTE = 60.0  # seconds between two lines where there is no terminal
@@ -22,8 +21,7 @@ MINUTE = 60.0  # seconds between two lines where there is no terminal
 def watched(folder: Path, overrides: Sequence[Sequence[str]], first: int) -> Iterator[None]:
     """Print a line for each job that ends inside; on a terminal, show how far the others are. Any launcher
     may run them."""
-    over = Event()
-    watch = Watch(folder, overrides, first)
+    over, watch = Event(), Watch(folder, overrides, first)
     thread = Thread(target=watch.run, args=(over,), daemon=True)
     thread.start()
     try:
@@ -31,8 +29,6 @@ def watched(folder: Path, overrides: Sequence[Sequence[str]], first: int) -> Ite
     finally:
         over.set()
         thread.join()
-        watch.look()
-        watch.close()
 
 
 class Watch:
@@ -40,17 +36,17 @@ class Watch:
 
     def __init__(self, folder: Path, overrides: Sequence[Sequence[str]], first: int) -> None:
         self.folder, self.overrides, self.first = folder, overrides, first
-        self.said: dict[int, str] = {}
+        self.ended: set[int] = set()
         self.console, self.began = Console(stderr=True), monotonic()
         self.told = self.began  # when a line was printed last
         self.live = self.console.status("") if self.console.is_terminal else None
 
     def run(self, over: Event) -> None:
-        if self.live:
-            self.live.start()
-        elif not self.first:
-            self.print(f"0 of {len(self.overrides)} jobs ended")
-        while not over.wait(POLLED):
+        with self.live or nullcontext():
+            if not (self.live or self.first):
+                self.print(f"0 of {len(self.overrides)} jobs ended")
+            while not over.wait(POLLED):
+                self.look()
             self.look()
 
     def look(self) -> None:
@@ -60,41 +56,32 @@ class Watch:
         for place, own in enumerate(self.overrides):
             about = read_job(self.folder, self.first + place)
             status = read_status(Path(about["folder"])) if "folder" in about else None
+            name = name_of(own, self.overrides)
             if "failed" in about:
                 how = "diverged" if status and status.state == "diverged" else "failed"
-                self.say(place, f"{how}: {' '.join(about['failed'].splitlines())}")
+                self.say(place, name, f"{how}: {' '.join(about['failed'].splitlines())}")
             elif "done" in about:  # its status may still be that of an earlier start
-                self.say(place, "done")
+                self.say(place, name, "done")
             elif status is not None:
-                running.append(f"{self.name(own)}: {status.learned} of {status.tasks} tasks")
-        done = f"{len(self.said)} of {len(self.overrides)} jobs ended{self.left()}"
+                running.append(f"{name}: {status.learned} of {status.tasks} tasks")
+        done = f"{len(self.ended)} of {len(self.overrides)} jobs ended{self.left()}"
         if self.live:
             self.live.update("; ".join([done, *running[:4]]))
         elif monotonic() - self.told >= MINUTE:
             self.print("; ".join([done, *running[:4]]))
 
-    def say(self, place: int, how: str) -> None:
-        if place not in self.said:
-            self.said[place] = how
-            left = self.left() if len(self.said) < len(self.overrides) else ""
-            name = self.name(self.overrides[place])
-            line = f"job {place + 1} of {len(self.overrides)} ({name}) {how}{left}"
-            self.print(line)
+    def say(self, place: int, name: str, how: str) -> None:
+        if place not in self.ended:
+            self.ended.add(place)
+            self.print(f"job {place + 1} of {len(self.overrides)} ({name}) {how}{self.left()}")
 
     def print(self, line: str) -> None:
         self.told = monotonic()
         say(self.console, line)
 
-    def name(self, own: Sequence[str]) -> str:
-        return name_of(own, self.overrides)
-
     def left(self) -> str:
         from cl_lightning.callbacks.pace import expected, words  # late: its package imports torch
 
-        ended, still = len(self.said), len(self.overrides) - len(self.said)
+        ended, still = len(self.ended), len(self.overrides) - len(self.ended)
         known = [(1.0, (monotonic() - self.began) / max(ended, 1))] * ended
         return f", {words(expected([1.0] * still, known))}" if ended and still else ""
-
-    def close(self) -> None:
-        if self.live:
-            self.live.stop()

@@ -179,11 +179,6 @@ def builder(cfg: DictConfig, stream: Stream) -> Callable[..., nn.Module]:
     return made
 
 
-def named_callbacks(cfg: DictConfig) -> list[str]:
-    """The user's callbacks, by class."""
-    return [str(callback._target_).rpartition(".")[2] for callback in cfg.trainer.callbacks]
-
-
 def build_callbacks(cfg: DictConfig) -> list:
     """The user's callbacks."""
     from pytorch_lightning import Callback

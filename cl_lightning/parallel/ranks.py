@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from itertools import count
 from threading import Event, Thread
 from time import monotonic, perf_counter, sleep
@@ -298,16 +298,12 @@ def connected(rank: int, size: int) -> Any:
 @contextmanager
 def quiet(silent: bool) -> Iterator[None]:
     """Print nothing inside, where ``silent``."""
-    if not silent:
+    with ExitStack() as streams:
+        if silent:
+            nothing = streams.enter_context(open(os.devnull, "w"))
+            streams.enter_context(redirect_stdout(nothing))
+            streams.enter_context(redirect_stderr(nothing))
         yield
-        return
-    out, err = sys.stdout, sys.stderr
-    with open(os.devnull, "w") as nothing:
-        sys.stdout = sys.stderr = nothing
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr = out, err
 
 
 def packed(value: Any) -> bytes:

@@ -40,35 +40,21 @@ def tell_learned(cfg: DictConfig, tasks: int, learned: int) -> None:
 
 
 def tell_shown(cfg: DictConfig, folder: Path) -> None:
-    """Say that the run was finished before, and of each logger that was asked for that it gets nothing. A
-    sweep is told, and says so of all its runs at its end."""
-    tell_job(shown=True)
-    if not in_a_sweep():
-        say("Finished before: it is only shown. resume=false starts afresh.")
-        for line in unlogged(OmegaConf.to_container(cfg.logger, resolve=True), folder):
-            say(line)
-
-
-def unlogged(loggers: Any, folder: Path) -> list[str]:
-    """What loggers do not get of a run that is only shown, and how they can have it."""
-    lines = []
-    for name in (target.rpartition(".")[2] for target in targets(loggers)):
-        if name == "open_wandb":
-            said = "Nothing is logged to W&B now. This sends the run there (--project=NAME says where)"
-            lines.append(f"{said}:\n  {command_to_send(folder)}")
-        elif name == "TensorBoard":
-            command = f"python -m cl_lightning.report tensorboard {shlex.quote(str(folder))}"
-            lines.append(f"Nothing is logged to TensorBoard now. This writes the run there:\n  {command}")
-        elif name != "CSVLogger":
-            lines.append(f"{name} logs nothing now: with resume=false the run is made again, and logged.")
-        elif not (folder / "logs.csv").is_file():
-            lines.append("logs.csv is not written now: with resume=false the run is made again, and logged.")
-    return lines
-
-
-def command_to_send(*folders: Path) -> str:
-    """What sends runs to W&B: where their own configuration says, or options that are added."""
-    return f"python -m cl_lightning.report wandb {shlex.join(map(str, folders))}"
+    """Say that the run was finished before, and how the loggers that were asked for can have it. A sweep is
+    told, and says so of all its runs at its end."""
+    loggers: Any = OmegaConf.to_container(cfg.logger, resolve=True)
+    names = [target.rpartition(".")[2] for target in targets(loggers)]
+    if in_a_sweep():
+        if "open_wandb" in names and not (folder / "wandb.json").is_file():
+            tell_job(unsent=True)
+        return
+    say("Finished before: it is only shown. resume=false starts afresh.")
+    if "open_wandb" in names:
+        say("Nothing is logged to W&B now. This sends the run there (--project=NAME says where):")
+        say(f"  python -m cl_lightning.report wandb {shlex.quote(str(folder))}")
+    if "TensorBoard" in names:
+        say("Nothing is logged to TensorBoard now. This writes the run there:")
+        say(f"  python -m cl_lightning.report tensorboard {shlex.quote(str(folder))}")
 
 
 def say(line: str) -> None:

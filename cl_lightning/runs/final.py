@@ -31,9 +31,7 @@ def reference(cfg: DictConfig, stream: Stream, phases: Phases, data: StreamDataM
     grid = [p for i, p in enumerate(points) if p not in points[:i]]
     alone = Finetune(build=builder(cfg, stream), head=stream.head, grid=grid, seed=cfg.seed)
     alone.network = alone.fresh(last)
-    with data.open(last, to=alone) as task:
-        phases.learn(alone, task, reference=True)
-    accuracy = tested(alone, stream, phases)[last]
+    accuracy = learned_and_tested(alone, last, stream, phases, data)[last]
     assert accuracy is not None
     return ReferenceRecord(last, accuracy, phases.collect_work().phases)
 
@@ -52,14 +50,18 @@ def joint_reference(
         at="last_task", restart=False, build=builder(cfg, stream), head=stream.head, grid=grid, seed=cfg.seed
     )
     both.network = both.starting_network(chosen)
-    with data.open(1, past=True, to=both) as task:
-        phases.learn(both, task, reference=True)
-    accuracy = on_both(tested(both, stream, phases), [len(stream.recipe(i).test) for i in range(2)])
+    row = learned_and_tested(both, 1, stream, phases, data)
+    accuracy = on_both(row, [len(stream.recipe(i).test) for i in range(2)])
     return ReferenceRecord(1, accuracy, phases.collect_work().phases, joint=True)
 
 
-def tested(learner: Learner, stream: Stream, phases: Phases) -> Row:
-    """A row of test accuracies on all tasks that the learner can predict."""
+def learned_and_tested(
+    learner: Learner, index: int, stream: Stream, phases: Phases, data: StreamDataModule
+) -> Row:
+    """Test accuracies, on all tasks that it can predict, of a learner that learned this task; together with
+    those before it where it needs them."""
+    with data.open(index, past=learner.needs.past_data, to=learner) as task:
+        phases.learn(learner, task, reference=True)
     settings = phases.settings
     evaluator = Evaluator(stream, settings, device_of(settings, phases.ranks), Grants())
     return evaluator.row(learner, len(stream), range(len(stream)))

@@ -11,12 +11,13 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from cl_lightning.config.resolvers import WITHOUT_RESULT
 from cl_lightning.config.trees import leaves, targets
 from cl_lightning.config.version import VERSION
 from cl_lightning.protocol import OWN, nearness
@@ -24,10 +25,7 @@ from cl_lightning.protocol import OWN, nearness
 if TYPE_CHECKING:
     from cl_lightning.data.streams.stream import Stream
 
-IRRELEVANT = (
-    "name", "outputs", "resume", "cache", "logger", "progress", "figures", "debug", "run", "from_task",
-    "tuned", "chosen", "checkpoints",
-)  # fmt: skip
+IRRELEVANT = (*WITHOUT_RESULT, "name", "run", "from_task", "tuned", "chosen", "checkpoints")
 
 # What of this package can change a result, whatever the learner: rooms, and files.
 OF_RESULTS = (
@@ -154,7 +152,7 @@ def used_data(settings: dict[str, Any]) -> dict[str, dict]:
 
 def versions(cfg: DictConfig) -> dict[str, str]:
     """What else decides the numbers: compared when a run is found again."""
-    return {"package": VERSION, "source_hash": source_hash(cfg), "torch": installed("torch")}
+    return {"package": VERSION, "source_hash": source_hash(cfg), "torch": version("torch")}
 
 
 def source_hash(cfg: DictConfig) -> str:
@@ -237,7 +235,7 @@ def environment() -> dict[str, str]:
         "platform": platform.platform(terse=True),
         "processor": platform.machine(),
         "commit": commit(),
-        **{package: installed(package) for package in packages},
+        **{package: version(package) for package in packages},
     }
 
 
@@ -256,10 +254,3 @@ def changed(then: Mapping[str, object], now: Mapping[str, str]) -> str | None:
     """A sentence where the program is not the one that made the run."""
     parts = [f"{key} {then.get(key)} (now {now[key]})" for key in now if then.get(key) != now[key]]
     return f"it was made with {', '.join(parts)}." if parts else None
-
-
-def installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

@@ -21,8 +21,12 @@ def train(prepared: AbstractContextManager[Making]) -> Results | None:
     """Learn every task that the store of a run does not hold yet. The results are None on ranks that do not
     write."""
     with prepared as run:
-        with run.told_of_the_stream():
+        name = run.cfg.stream.get("name", run.stream.name)
+        run.notify("on_stream_start", name, len(run.stream), run.learned)
+        try:
             learn_stream(run)
+        finally:
+            run.notify("on_stream_end")
         return run.write_results()
 
 

@@ -67,15 +67,6 @@ class Making:
         for callback in self.callbacks:
             getattr(callback, hook, lambda *_: None)(*arguments)
 
-    @contextmanager
-    def told_of_the_stream(self) -> Iterator[None]:
-        name = self.cfg.stream.get("name", self.stream.name)
-        self.notify("on_stream_start", name, len(self.stream), self.learned)
-        try:
-            yield
-        finally:
-            self.notify("on_stream_end")
-
     def save_task(self, index: int, facts: dict[str, Any]) -> None:
         """Record a task that is learned, with the learner as it is now."""
         phases, store, key = self.phases, self.store, task_key(index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -9,22 +10,23 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from cl_lightning.data.streams.stream import Stream
-from cl_lightning.errors import InUse, RoundOver
+from cl_lightning.errors import Diverged, InUse, RoundOver
 from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.parallel.rounds import Rounds, missing_in, not_shared, wait_for_shares
 from cl_lightning.report.schema import Results
+from cl_lightning.runs.announce import say
+from cl_lightning.runs.identity import changed, versions
 from cl_lightning.runs.loop import train
 from cl_lightning.runs.making import prepared
-from cl_lightning.runs.resume import afresh_if_mended, refuse_again
-from cl_lightning.selection.sweep import in_rounds, own_share
-from cl_lightning.store.folder import discard, locked, refuse_beside_jobs
-from cl_lightning.store.status import Progress, status_kept
+from cl_lightning.selection.sweep import in_rounds, told
+from cl_lightning.store.folder import discard, learned_tasks, locked, open_store, refuse_beside_jobs
+from cl_lightning.store.status import Progress, read_status, status_kept
 
 
 def own_rounds() -> Rounds | None:
     """What this job does in a sweep whose jobs share a task's candidates; None in other sweeps, and
     outside."""
-    return Rounds(own_share()) if in_rounds() else None
+    return Rounds(told().share) if in_rounds() else None
 
 
 def make_run(
@@ -60,11 +62,27 @@ def run_lock(folder: Path, cfg: DictConfig) -> Iterator[Progress]:
         refuse_beside_jobs(folder)
         if cfg.resume is False:
             discard(folder)
-        if cfg.resume is True:
-            afresh_if_mended(cfg, folder)
-            refuse_again(folder)
+        look_back(cfg, folder)
         with status_kept(folder) as progress:
             yield progress
+
+
+def look_back(cfg: DictConfig, folder: Path) -> None:
+    """Heed how the run ended last. One that diverged does so again: that is a result, and only
+    ``resume=retry`` tries it anew. One that failed before it had learned a task starts afresh where the
+    program is another now: whoever mends a learner wants its first task anew."""
+    status = read_status(folder)
+    if status is None or status.state not in ("failed", "diverged"):
+        return
+    diverged, found = status.state == "diverged", open_store(folder)
+    if diverged and cfg.resume == "retry":
+        shutil.rmtree(folder / "work", ignore_errors=True)  # what the phase came to would be read back
+    if cfg.resume is True:
+        if found and not learned_tasks(found[0]) and changed(found[1].version, versions(cfg)):
+            say("It failed in its first task, and the program was changed since: it starts afresh.")
+            discard(folder)
+        elif diverged:
+            raise Diverged(str(status.said))
 
 
 def train_share(cfg: DictConfig, folder: Path, stream: Stream, ranks: Ranks, share: str) -> None:

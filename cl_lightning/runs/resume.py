@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,18 +10,18 @@ from typing import Any
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
-from cl_lightning.config.build import named_callbacks
 from cl_lightning.config.settings import Training
 from cl_lightning.data.streams.stream import Stream
 from cl_lightning.engine.optimizer import weights_key
 from cl_lightning.engine.restartable import give_back
-from cl_lightning.errors import Diverged, Refusal
+from cl_lightning.errors import Refusal
 from cl_lightning.learners.base import Learner
 from cl_lightning.parallel.ranks import Ranks
 from cl_lightning.parallel.rounds import learned_in_time, open_for_share
 from cl_lightning.protocol import Grants
 from cl_lightning.report.reading import as_chosen
 from cl_lightning.report.schema import Results
+from cl_lightning.runs.announce import say
 from cl_lightning.runs.identity import (
     as_used,
     changed,
@@ -35,26 +34,9 @@ from cl_lightning.runs.identity import (
 from cl_lightning.selection.stream_level import Chosen
 from cl_lightning.selection.sweep import in_a_sweep, sweeper_that_chooses
 from cl_lightning.store.files import Store, adapter
-from cl_lightning.store.folder import (
-    branch,
-    discard,
-    go_back_to,
-    learned_tasks,
-    open_store,
-    row_key,
-    start_run,
-    task_key,
-)
-from cl_lightning.store.records import (
-    FORMAT,
-    RowRecord,
-    StartRecord,
-    StreamRecord,
-    TaskRecord,
-    mini_batches,
-)
+from cl_lightning.store.folder import branch, go_back_to, learned_tasks, row_key, start_run, task_key
+from cl_lightning.store.records import FORMAT, RowRecord, StartRecord, StreamRecord, TaskRecord, mini_batches
 from cl_lightning.store.shared import SharedStore
-from cl_lightning.store.status import read_status
 
 NO_VALIDATION = (
     "has no validation data.\nSet n_val of the stream or its tasks above 0; with trainer.single_pass, which "
@@ -96,10 +78,7 @@ def check_run(cfg: DictConfig, stream: Stream, settings: Training, learner: Lear
             "both or neither."
         )
     if settings.probe == "all" and (settings.probe_at or settings.probe_every):
-        print(
-            "trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.",
-            file=sys.stderr,
-        )
+        say("trainer.probe=all: every probe tests every candidate of the task, not the chosen one alone.")
 
 
 def refuse_unseeded(learner: Learner) -> None:
@@ -164,8 +143,6 @@ def begun(
     if share is not None:
         return open_for_share(folder)
     store, start = start_run(folder, lambda: start_record(cfg, stream, learner, command))
-    if cfg.resume == "retry" and has_diverged(folder):
-        store.drop("work")  # what the phase came to would be read back
     if (start.fingerprint, start.seed) != (fingerprint(cfg, stream), cfg.seed):
         raise Refusal(
             f"{folder / 'run.json'} is that of another run. Put back its own, or start afresh with "
@@ -200,7 +177,7 @@ def start_record(cfg: DictConfig, stream: Stream, learner: Learner, command: Seq
         needs=asdict(learner.needs),
         stream=stream_record(stream, cfg.stream.get("name", stream.name)),
         passes=cfg.trainer.max_epochs if cfg.trainer.single_pass else None,
-        callbacks=named_callbacks(cfg),
+        callbacks=[str(callback._target_).rpartition(".")[2] for callback in cfg.trainer.callbacks],
         of_a_sweep=in_a_sweep(),
     )
 
@@ -231,10 +208,9 @@ def of_a_search(cfg: DictConfig, results: Results) -> Results:
     chosen = adapter(Chosen).validate_python(OmegaConf.to_container(cfg.chosen, resolve=True))
     if chosen.fingerprint == results["fingerprint"] and cfg.seed in chosen.seeds:
         return as_chosen(results, chosen)
-    print(
+    say(
         "This is not the run that the search over whole streams chose: some settings, or the seed, are "
-        "others. The head of the best= file has its command.",
-        file=sys.stderr,
+        "others. The head of the best= file has its command."
     )
     return results
 
@@ -278,27 +254,3 @@ def steps_until(store: Store, learned: int) -> int:
     tasks = (store.load(task_key(index), TaskRecord) for index in range(learned))
     rows = (store.load(row_key(index), RowRecord) for index in range(learned + 1))
     return sum(mini_batches(record.phases) for record in (*tasks, *rows) if record is not None)
-
-
-def refuse_again(folder: Path) -> None:
-    """A run that diverged does so again: that is a result."""
-    if has_diverged(folder):
-        raise Diverged(str(read_status(folder).said))  # type: ignore[union-attr]
-
-
-def afresh_if_mended(cfg: DictConfig, folder: Path) -> None:
-    """Remove a run that failed before it had learned a task, where the program is another now: whoever mends
-    a learner wants its first task anew."""
-    status, found = read_status(folder), open_store(folder)
-    failed = status is not None and status.state in ("failed", "diverged")
-    if failed and found and not learned_tasks(found[0]) and changed(found[1].version, versions(cfg)):
-        print(
-            "It failed in its first task, and the program was changed since: it starts afresh.",
-            file=sys.stderr,
-        )
-        discard(folder)
-
-
-def has_diverged(folder: Path) -> bool:
-    status = read_status(folder)
-    return status is not None and status.state == "diverged"

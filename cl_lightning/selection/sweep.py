@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from cl_lightning.config.resolvers import WITHOUT_RESULT
 from cl_lightning.parallel.rendezvous import rank_from_env
 from cl_lightning.store.atomic import read_json, write_json
 
@@ -61,12 +62,6 @@ def in_a_sweep() -> bool:
 def in_rounds() -> bool:
     """Whether this is a job of a sweep whose jobs share a task's candidates."""
     return in_a_sweep() and str(HydraConfig.get().sweeper._target_) == f"{OURS}sweepers.TaskLevel"
-
-
-def own_share() -> str | None:
-    """The share of a phase that such a sweep tells this job to train; None where it is to go on until a phase
-    is to be shared out."""
-    return told().share
 
 
 def told() -> Any:
@@ -122,3 +117,35 @@ def read_job(sweep: Path, number: int) -> dict[str, Any]:
 def read_jobs(sweep: Path) -> list[dict[str, Any]]:
     """What is known of each job of a sweep, in their order."""
     return [read_job(sweep, n) for n in sorted(int(path.stem) for path in (sweep / JOBS).glob("*.json"))]
+
+
+# ---- what jobs are called ----------------------------------------------------------------------------------
+
+
+def different(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> list[str]:
+    """The overrides of a job that not all jobs have."""
+    return [override for override in own if not all(override in other for other in jobs)]
+
+
+def name_of(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
+    """A name for a job: the overrides in which it differs from the others; alone, all that say what it is.
+
+    >>> name_of(["a=1", "seed=0"], [["a=1", "seed=0"], ["a=1", "seed=1"]])
+    'seed=0'
+    >>> name_of(["a=1", "progress=false", "hydra.mode=RUN"], [["a=1", "progress=false", "hydra.mode=RUN"]])
+    'a=1'
+    """
+    return " ".join(different(own, jobs) or [each for each in own if says_what(each)] or own)
+
+
+def says_what(override: str) -> bool:
+    """Whether an override says what is made; others say where, how, or that it is a job."""
+    return not override.startswith("hydra") and key_of(override).partition(".")[0] not in WITHOUT_RESULT
+
+
+def key_of(override: str) -> str:
+    """
+    >>> key_of("+learner.strength=3"), key_of("~seed")
+    ('learner.strength', 'seed')
+    """
+    return override.lstrip("+~").partition("=")[0]

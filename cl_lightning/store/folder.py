@@ -208,10 +208,10 @@ def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
         raise Refusal(f"run={run} holds no run. Give the folder of a run: the one that has run.json in it.")
     other, start = found
     learned = learned_tasks(other)
-    if not 1 <= task <= len(start.stream.prints) or other.load(task_key(task - 1), TaskRecord) is None:
+    if not 1 <= task <= learned:
         raise Refusal(
-            f"run={run} has not learned the task before from_task={task}. Choose from 1 to the number of "
-            f"tasks it has learned ({learned})."
+            f"run={run} has not learned the task before from_task={task}, or its records are damaged. Choose "
+            f"from 1 to the number of tasks it has learned ({learned})."
         )
     differing = [i for i in range(task) if stream.prints[i : i + 1] != start.stream.prints[i : i + 1]]
     if differing:
@@ -227,12 +227,9 @@ def branch(store: Store, stream: StreamRecord, run: Path, task: int) -> None:
             "run again with checkpoints=all."
         )
     for index in range(task):
-        record = other.load(task_key(index), TaskRecord)
-        row = other.load(row_key(index), RowRecord)
-        if record is None or row is None:
-            raise Refusal(
-                f"The records of task {index} in run={run} are damaged. Run it again first: it mends itself."
-            )
+        record, row = other.load(task_key(index), TaskRecord), other.load(row_key(index), RowRecord)
+        assert record is not None, "it was counted"
+        assert row is not None, "it was counted"
         store.save(row_key(index), of_this_stream(row, start.stream.prints, stream.prints))
         here = store.folder / f"{task_key(index)}.pt"
         if index == task - 1:

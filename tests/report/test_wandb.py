@@ -729,8 +729,8 @@ def test_a_sweep_of_finished_runs_says_what_sends_them(tmp_path: Path, capsys) -
     capsys.readouterr()
     assert command_line(wandb_too) == 0
     lines = capsys.readouterr().err.splitlines()
-    said = "What was finished before is only shown. This sends it to W&B (--project=NAME says where):"
-    command = lines[lines.index(said) + 1]
+    said = "  to send what was only shown to W&B (--project=NAME says where): "
+    (command,) = (line.removeprefix(said) for line in lines if line.startswith(said))
     assert not list(tmp_path.rglob("wandb*")), "nothing is opened"
     runs = sorted(tmp_path.glob("*/finetune/*"))
     words = shlex.split(command)

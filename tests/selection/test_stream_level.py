@@ -259,7 +259,7 @@ def test_the_winners_file_alone_makes_the_very_configuration_whatever_the_comman
             hydra_context=SimpleNamespace(config_loader=loader), config=by_hand,
             launcher=SimpleNamespace(folder=tmp_path),
         )  # fmt: skip
-        path = write_best(sweeper, Job(0, job, None, 0.5, None), chosen, False, [])
+        path = write_best(sweeper, Job(job, None, 0.5, None), chosen, False, [])
         again = compose("config", [f"+best={path.stem}", f"hydra.searchpath=[{tmp_path}]"])
     del by_hand.hydra
     assert relevant(without_deleted(again)) == relevant(by_hand)
@@ -299,8 +299,8 @@ def test_the_chosen_run_with_another_seed_is_not_the_one_that_was_chosen(capsys)
         (("seed=0,0",), "a value is named twice"),
         (("selection.stream={learner.strength:[1,1]}",), "a value is named twice"),
         (("learner.strength=3,4",), "learner.strength=3 and learner.strength=4 make no difference"),
-        (("learner=ewc,er",), "learner.strength, which is not a key with learner=er and the other choices"),
-        (("selection.stream={learner.strenth:[1,2]}",), "Did you mean learner.strength?"),
+        (("learner=ewc,er",), "selection.stream with learner=er: learner.strength is not a key here."),
+        (("selection.stream={learner.strenth:[1,2]}",), "Did you mean learner.strength=2?"),
         (("selection.stream=5",), "selection.stream=5 is neither values by name"),
         (("selection.stream={}",), "has no outer grid"),
         (("selection=task_level",), "Say selection=stream_level, or leave"),
