@@ -125,7 +125,7 @@ def smaller(name: str) -> list[str]:
         few = ["stream.n_train=60", "stream.n_test=100", "trainer.max_steps=3"]
         return [*few, "tuned.topologies=[[8],[6]]"]
     if name in OF_CIFAR:
-        return [*SMALLER, "backbone.width=4"]
+        return [*SMALLER, "backbone.width=4", *FEW_IMAGES]
     if not name.startswith("ctrl"):
         return SMALLER
     if name == "ctrl_permuted":
@@ -142,11 +142,11 @@ def smaller(name: str) -> list[str]:
 
 OF_ROWS = ("ctrl_ablation_k", "ctrl_ablations", "ctrl_table1")
 PAIRS = [
-    *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=8),
+    *thinned((name for name in EXPERIMENTS if not name.startswith("ctrl")), LEARNERS, each=12),
     *thinned(
         (name for name in EXPERIMENTS if name.startswith("ctrl") and name not in OF_ROWS),
         ["mntdp_d", "independent"],
-        each=4,
+        each=8,
     ),
     *(pytest.param(name, "mntdp_d", marks=pytest.mark.all) for name in OF_ROWS),
 ]  # CTrL's experiments have slow networks: its own learners stand for all; its studies differ in nothing that

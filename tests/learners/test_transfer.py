@@ -84,7 +84,8 @@ def test_few_examples_of_a_known_task_are_learned_with_its_modules(stream: str, 
     assert results["reference"]["transfer"] >= 0.14
 
 
-@pytest.mark.parametrize("stream", ["plus", pytest.param("pl", marks=pytest.mark.all)])
+@pytest.mark.all
+@pytest.mark.parametrize("stream", ["plus", "pl"])
 def test_where_nothing_is_to_be_gained_little_is_re_used_and_nothing_lost(stream: str) -> None:
     results = learned(stream, 0)
     assert results["notes"][-1]["reused"] <= 2

@@ -28,7 +28,7 @@ from cl_lightning.report.schema import schema
 from cl_lightning.report.tables import show
 from tests.commands import run
 
-results = run(Path(sys.argv[1]))
+results = run(Path(sys.argv[1]), "stream.tasks=2", "selection=none")
 print("results", results["metrics"]["worst_accuracy"], min(results["accuracy_matrix"][-1]))
 print("schema", schema()["$defs"]["Metrics"]["properties"]["worst_accuracy"]["description"])
 print("W&B", metrics_at(results["accuracy_matrix"])["cl/WORST"], summary_of(results)["final/WORST"])
