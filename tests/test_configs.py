@@ -109,7 +109,7 @@ REFUSED = {  # what learners need and experiments do not give
         for learner in ("independent", "independent_gem", "joint", "mntdp_d")
     },
 }
-SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=100"]
+SMALLER = ["stream.tasks=3", "stream.n_train=60", "stream.n_test=50"]
 SHORT = [
     "backbone.width=4", "trainer.max_steps=3", "trainer.precision=32", "stream.test_per_class=10",
     "stream.on_shortage=shrink",
@@ -127,7 +127,7 @@ def smaller(name: str) -> list[str]:
     if name in OF_CIFAR:
         return [*SMALLER, "backbone.width=4", *FEW_IMAGES]
     if not name.startswith("ctrl"):
-        return SMALLER
+        return [*SMALLER, *FEW_IMAGES]
     if name == "ctrl_permuted":
         return [*SMALLER, *SHORT[1:3]]
     if name == "ctrl_split_cifar100":

@@ -348,7 +348,7 @@ def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
 
     monkeypatch.setattr(scoring, "accuracies", forged)
     s = copied()
-    run = learned(s, Watch, tasks=1)
+    run = learned(s, Watch, tasks=1, epochs=6)
     winner, last = run.winner(0), max(states)
     assert (winner["val_accuracy"], winner["steps_to_best"], winner["steps"]) == (1.0, best, last)
     kept: Any = run.learner
