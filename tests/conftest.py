@@ -37,6 +37,8 @@ LONGEST_FIRST = (  # a worker has whole files, so that what they share is made o
     "tests/report/test_compare.py",
     "tests/selection/test_stream_level.py",
     "tests/test_contract.py",
+    "tests/report/test_wandb.py",
+    "tests/test_published_settings.py",
     "tests/learners/test_mntdp.py",
     "tests/test_bad_commands.py",
     "tests/test_experiment.py",
