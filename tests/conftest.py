@@ -8,15 +8,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
 import torch
-from hydra._internal.core_plugins import file_config_source
 from hypothesis import settings
+from lightning_fabric.utilities import registry
 from omegaconf import OmegaConf
+
+from cl_lightning.runs import identity
 
 for name in [name for name in os.environ if name.startswith("WANDB_")]:
     del os.environ[name]  # the user's own settings
@@ -35,6 +37,8 @@ LONGEST_FIRST = (  # a worker has whole files, so that what they share is made o
     "tests/report/test_compare.py",
     "tests/selection/test_stream_level.py",
     "tests/test_contract.py",
+    "tests/report/test_wandb.py",
+    "tests/test_published_settings.py",
     "tests/learners/test_mntdp.py",
     "tests/test_bad_commands.py",
     "tests/test_experiment.py",
@@ -42,6 +46,7 @@ LONGEST_FIRST = (  # a worker has whole files, so that what they share is made o
     "tests/learners/test_transfer.py",
     "tests/test_docs.py",
 )
+CONF = str(Path(__file__).resolve().parents[1] / "conf") + os.sep
 REAL_DATA = os.environ.get("CL_LIGHTNING_DATA", "")
 THREADS = int(os.environ.get("CL_LIGHTNING_TEST_THREADS", "1"))
 settings.register_profile("any machine", deadline=None)  # however busy it is
@@ -117,19 +122,29 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def files_of_conf_are_read_once() -> Iterator[None]:
-    """Reading YAML is half of what composing a configuration takes."""
+def what_stays_the_same_is_read_once() -> Iterator[None]:
+    """Reading YAML is half of what composing a configuration takes. (Hydra runs its own modules a second time
+    when it looks for plugins: what is put into them is lost.) Each Trainer of Lightning's, one a phase, asks
+    all installed packages for callbacks. A source hash asks of each file whose it is. And no test cuts the
+    power: nothing need reach the disk."""
     known: dict[tuple[str, int, int], Any] = {}
+    read = OmegaConf.load
 
-    def load(file: IO) -> Any:
-        about = os.fstat(file.fileno())
-        key = (file.name, about.st_mtime_ns, about.st_size)
+    def load(file: str | Path | IO) -> Any:
+        name = str(getattr(file, "name", ""))
+        if not name.startswith(CONF):
+            return read(file)
+        about = os.stat(name)
+        key = (name, about.st_mtime_ns, about.st_size)
         if key not in known:
-            known[key] = OmegaConf.load(file)
+            known[key] = read(file)
         return deepcopy(known[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_config_source, "OmegaConf", SimpleNamespace(load=load))
+        patch.setattr(OmegaConf, "load", load)
+        patch.setattr(registry, "entry_points", cache(registry.entry_points))
+        patch.setattr(identity, "nearness", cache(identity.nearness))
+        patch.setattr(os, "fsync", lambda file: None)
         yield
 
 

@@ -43,7 +43,7 @@ def spent_by_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_the_default_run_takes_under_a_minute_needs_no_network_and_learns(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -155,7 +155,7 @@ def is_study(arguments: Sequence[str]) -> bool:
 
 
 @pytest.mark.usefixtures("plugins")
-@every(of("python", "-m", "cl_lightning"), tried=4)
+@every(of("python", "-m", "cl_lightning"), tried=8)
 def test_a_command_of_the_pages_composes(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

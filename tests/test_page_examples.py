@@ -96,6 +96,7 @@ def test_a_newcomers_five_tasks_run_from_any_folder_and_come_to_what_they_say(tm
     assert "| single | 0.53 → 0.528" in (tmp_path / "published.md").read_text()
 
 
+@pytest.mark.all
 def test_the_notebooks_cells_run_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

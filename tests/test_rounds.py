@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 
 import pytest
@@ -319,10 +319,9 @@ STREAMS = {
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("case", STREAMS)
 @pytest.mark.parametrize(
-    "launcher",
-    [pytest.param(name, marks=there(name)) for name in LAUNCHERS],
+    ("launcher", "case"),
+    [pytest.param(name, case, marks=there(name)) for name, case in zip(LAUNCHERS, cycle(STREAMS))],
 )
 def test_every_launcher_ends_with_the_same_results(
     launcher: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

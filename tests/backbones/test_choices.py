@@ -54,7 +54,9 @@ SMALL = ["stream.tasks=2", "stream.n_train=300", "stream.n_val=30", "trainer.max
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", ["lwta", "conv", "resnet_small"])
+@pytest.mark.parametrize(
+    "choice", ["lwta", *(pytest.param(slow, marks=pytest.mark.all) for slow in ("conv", "resnet_small"))]
+)
 def test_a_choice_learns_each_task_of_a_stream(choice: str, tmp_path: Path) -> None:
     results = run(
         tmp_path,

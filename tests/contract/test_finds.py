@@ -6,6 +6,7 @@ import copy
 import random
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,8 @@ from cl_lightning.learners import Candidate, Finetune, Phase
 from cl_lightning.learners.parts.held import hold, note
 from cl_lightning.randomness import seeded
 from tests import toys
+from tests.commands import command as run_command
+from tests.ranks import started
 from tests.toys import builder, training
 
 SEEN: list[float] = []  # of the module: no checkpoint knows it
@@ -298,11 +301,24 @@ def test_every_check_finds_some_mistake() -> None:
     assert {check for _, check, _ in FOUND} == {*BY_NAME}
 
 
-@pytest.mark.slow
+def in_forks(program: list[str], **_: object) -> SimpleNamespace:
+    """A command line on as many ranks as it has devices, which need import nothing."""
+    words = [word for word in program[3:] if not word.startswith("trainer.devices=")]
+    with started(int("trainer.devices=2" in program) + 1, lambda _: run_command(*words)) as ranks:
+        for rank in ranks:
+            rank.join(600)
+        return SimpleNamespace(
+            returncode=max(abs(rank.exitcode or 0) for rank in ranks), stderr="a rank failed"
+        )
+
+
+@pytest.mark.parametrize("processes", ["forks", pytest.param("programs", marks=pytest.mark.all)])
 def test_the_command_says_a_line_a_check_and_ends_with_2_where_one_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    processes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """A learner of one's own, on the network that it names; on two devices fewer are beside it."""
+    if processes == "forks":
+        monkeypatch.setattr(command, "subprocess", SimpleNamespace(run=in_forks))
     (tmp_path / "mine.py").write_text(
         "from cl_lightning.learners import Finetune\n\nNAMES = set()\n\n\n"
         "class Mine(Finetune):\n"
@@ -322,6 +338,7 @@ def test_the_command_says_a_line_a_check_and_ends_with_2_where_one_fails(
     lines = capsys.readouterr().out.splitlines()
     told = {line[6:].partition(":")[0]: line[:4].strip() for line in lines if line[:4] in ("ok  ", "FAIL")}
     failed = {name for name, verdict in told.items() if verdict == "FAIL"}
+    assert "two devices give what one gives: Trained on two devices, it ends otherwise" in "\n".join(lines)
     assert len(told) == len(CHECKS)  # without strength there was nothing to try
     assert "candidates end alone as side by side" in failed
     assert "two devices give what one gives" in failed

@@ -40,7 +40,7 @@ def test_train_and_test_share_no_image(digits: Images) -> None:
     assert not train & test
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_an_mlp_reaches_085_to_097_and_a_linear_model_clearly_less(digits: Images) -> None:
     def accuracy(network: nn.Module) -> float:
         optimizer = torch.optim.Adam(network.parameters(), 1e-3, fused=True)

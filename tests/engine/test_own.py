@@ -124,7 +124,14 @@ def test_all_loggers_are_told_on_the_right_axis_and_reports_show_it(logged: tupl
     assert cells["own best"] == f"{results['own']['learned']['best'][-1][1]:.3f}"
 
 
-@pytest.mark.parametrize("fault", ["block:7", "record written:4", "task end:2", "test:3"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "block:7",
+        "task end:2",
+        *(pytest.param(f, marks=pytest.mark.all) for f in ("record written:4", "test:3")),
+    ],
+)
 def test_a_kill_changes_nothing_of_it(fault: str, logged: tuple, tmp_path: Path) -> None:
     killed(fault, lambda: run(tmp_path, *OPTIONS))
     results = run(tmp_path, *OPTIONS)

@@ -132,7 +132,7 @@ def test_seconds_of_probes_are_not_those_of_training(tmp_path: Path, monkeypatch
     thinned(
         ["block:12", "record written:4", "record written:5", "record written:6", "phase done:2"],
         ["selection=none", "selection.grid.lr=[0.01,0.001]"],
-        each=3,
+        each=5,
     ),
 )
 def test_probes_survive_a_kill(fault: str, of: str, tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from cl_lightning.randomness import seeded
 from tests import toys
 from tests.learners import by_hand
 
-SHARING: list[tuple[Any, dict]] = [
+SHARING = [
     (Finetune, {}),
-    (EWC, {"strength": 10.0}),
-    (ER, {"size": 20}),
-    (NewHead, {"trunk": "finetune"}),
+    pytest.param(EWC, {"strength": 10.0}, marks=pytest.mark.all),
+    pytest.param(ER, {"size": 20}, marks=pytest.mark.all),
+    pytest.param(NewHead, {"trunk": "finetune"}, marks=pytest.mark.all),
     (NewLeg, {"trunk": "finetune"}),
 ]
 

@@ -298,6 +298,7 @@ def test_memories_in_bf16_are_half_as_big_and_point_the_same_way() -> None:
     assert not torch.equal(one, other)
 
 
+@pytest.mark.all
 def test_gem_forgets_less_than_finetune_and_the_margin_helps() -> None:
     """At a rate at which rounding does not grow: at 0.3 it moves the accuracy of one seed by 0.1 and more."""
     s = toys.stream(tasks=5, n_train=200, n_val=0)

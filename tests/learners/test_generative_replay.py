@@ -147,7 +147,7 @@ def learned_phases(learner: VGR, s: Stream) -> list:
 # ---- DGR ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", pytest.param("sgd", marks=pytest.mark.all)])
 def test_with_all_importance_on_the_new_task_it_is_finetune_to_the_bit(optimizer: str) -> None:
     s = toys.stream()
     runs = [

@@ -215,7 +215,13 @@ def test_with_gates_open_or_closed_old_tasks_outputs_keep_their_bits(options: di
         assert torch.equal(torch.stack(learner.memory["e"][: task + 1]), rows)
 
 
-@pytest.mark.parametrize("options", [{}, {"optimizer": "sgd", "lr": 0.1}], ids=["adam", "sgd"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="adam"),
+        pytest.param({"optimizer": "sgd", "lr": 0.1}, id="sgd", marks=pytest.mark.all),
+    ],
+)
 def test_it_forgets_next_to_nothing_where_finetune_forgets(options: dict) -> None:
     s, settings = toys.stream(n_train=200), toys.training(max_epochs=10, **options)
     build = builder(s, (64, 64))

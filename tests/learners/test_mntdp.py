@@ -228,12 +228,14 @@ def shared(kind: Any = MNTDP, tasks: int = 3, **options: Any) -> toys.Learned:
 FIRST = copied().test(0).x[:50]
 
 
-def learned(s: Stream, learner: Any = MNTDP, tasks: int | None = None, **options: Any) -> toys.Learned:
+def learned(
+    s: Stream, learner: Any = MNTDP, tasks: int | None = None, epochs: int = 3, **options: Any
+) -> toys.Learned:
     build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
     return toys.learn(
         learner(build=build, head=s.head, seed=0, **options),
         s,
-        toys.training(max_epochs=6, patience=1000, lr=0.003),
+        toys.training(max_epochs=epochs, patience=1000, lr=0.003),
         tasks=tasks,
     )
 
@@ -249,7 +251,7 @@ class SecondAnew(MNTDP):
 @pytest.fixture(scope="module")
 def run() -> toys.Learned:
     """The first task is learned well; of the third there are too few images to learn it anew."""
-    return learned(copied(n_train=300, again=12), SecondAnew)
+    return learned(copied(n_train=300, again=12), SecondAnew, epochs=6)
 
 
 def forge(monkeypatch: pytest.MonkeyPatch, score: Callable[[PhaseRun, int], float]) -> None:
@@ -346,7 +348,7 @@ def test_winners_with_batch_normalisation_are_restored_to_their_best_statistics(
 
     monkeypatch.setattr(scoring, "accuracies", forged)
     s = copied()
-    run = learned(s, Watch, tasks=1)
+    run = learned(s, Watch, tasks=1, epochs=6)
     winner, last = run.winner(0), max(states)
     assert (winner["val_accuracy"], winner["steps_to_best"], winner["steps"]) == (1.0, best, last)
     kept: Any = run.learner
@@ -516,7 +518,7 @@ def test_shares_of_candidates_lose_no_probe(monkeypatch: pytest.MonkeyPatch) -> 
     forge(monkeypatch, lambda run, i: prefix_length(run, i) / 7)
     s = copied()
     build = partial(ResNet, input_shape=s.shape, width=8, channels_last=False)
-    settings = toys.training(max_epochs=6, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
+    settings = toys.training(max_epochs=2, patience=1000, lr=0.003, candidates_at_once=1, probe_at=(0, 1))
     learned = toys.learn(MNTDP(build=build, head=s.head, seed=0), s, settings)
     assert learned.phase(2).winner == 0  # the path that is re-used whole, in a share that trains nothing
     assert 0 in learned.store.tensors(group_key(Place("task", 2), [0]))["snapshots"]

@@ -51,7 +51,7 @@ def after(tasks: int, trunk: str) -> toys.Learned:
     )
 
 
-@pytest.mark.parametrize("trunk", ["freeze", "finetune"])
+@pytest.mark.parametrize("trunk", ["freeze", pytest.param("finetune", marks=pytest.mark.all)])
 def test_the_trunk_keeps_its_running_statistics_after_the_first_task(trunk: str) -> None:
     one, three = (after(tasks, trunk) for tasks in (1, 3))
     first, last = (dict(run.learner.trunk.state_dict()) for run in (one, three))

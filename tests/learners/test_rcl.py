@@ -34,9 +34,9 @@ def controller(layers: int = 1, actions: int = 30, units: int = 100) -> Controll
         return Controller(layers, actions, units)
 
 
-def test_a_reward_that_is_greatest_at_seven_is_found_in_two_thousand_steps() -> None:
-    one = controller()
-    for step in range(2000):
+def test_a_reward_that_is_greatest_at_seven_is_found_in_five_hundred_steps() -> None:
+    one = controller(actions=12, units=20)
+    for step in range(500):
         added = one.draw(rng("bandit", step))
         one.learn(added, 1 - 0.1 * abs(added[0] - 7))
     assert abs(int(one.probabilities()[0].argmax()) - 7) <= 1
@@ -59,8 +59,8 @@ def test_the_expected_gradient_is_that_of_the_expected_reward_by_hand() -> None:
 
 
 def test_the_baseline_learns_what_rewards_are_worth() -> None:
-    one = controller(layers=2, actions=3)
-    for step in range(1000):
+    one = controller(actions=3, units=4)
+    for step in range(200):
         one.learn(one.draw(rng(step)), 0.7)
     assert one.value(one.state).item() == pytest.approx(0.7, abs=0.05)
 

@@ -84,7 +84,8 @@ def test_few_examples_of_a_known_task_are_learned_with_its_modules(stream: str, 
     assert results["reference"]["transfer"] >= 0.14
 
 
-@pytest.mark.parametrize("stream", ["plus", pytest.param("pl", marks=pytest.mark.all)])
+@pytest.mark.all
+@pytest.mark.parametrize("stream", ["plus", "pl"])
 def test_where_nothing_is_to_be_gained_little_is_re_used_and_nothing_lost(stream: str) -> None:
     results = learned(stream, 0)
     assert results["notes"][-1]["reused"] <= 2
@@ -101,7 +102,7 @@ def test_a_random_prior_finds_less_to_transfer() -> None:
 
 
 @pytest.mark.parametrize(
-    "stream", ["minus", "plus", *(pytest.param(name, marks=pytest.mark.all) for name in ("out", "pl"))]
+    "stream", ["minus", *(pytest.param(name, marks=pytest.mark.all) for name in ("plus", "out", "pl"))]
 )
 def test_nothing_is_forgotten(stream: str) -> None:
     assert learned(stream, 0)["metrics"]["forgetting"] == 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
-from tests.docs import ROOT
+from tests.dying import in_a_child
 
 A_NEW_ROW = """
 import sys
@@ -28,7 +28,7 @@ from cl_lightning.report.schema import schema
 from cl_lightning.report.tables import show
 from tests.commands import run
 
-results = run(Path(sys.argv[1]))
+results = run(Path(sys.argv[1]), "stream.tasks=2", "selection=none")
 print("results", results["metrics"]["worst_accuracy"], min(results["accuracy_matrix"][-1]))
 print("schema", schema()["$defs"]["Metrics"]["properties"]["worst_accuracy"]["description"])
 print("W&B", metrics_at(results["accuracy_matrix"])["cl/WORST"], summary_of(results)["final/WORST"])
@@ -37,18 +37,26 @@ print_groups(groups_in([Path(sys.argv[1])]), form="markdown")
 """
 
 
+def with_a_new_row(outputs: Path, said: Path) -> None:
+    """In a process that has torch already, and takes this package anew."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("cl_lightning", "tests")]:
+        del sys.modules[name]
+    sys.argv = ["", str(outputs)]
+    with said.open("w") as file, redirect_stdout(file):
+        exec(A_NEW_ROW, {})
+
+
 def test_one_row_is_seen_in_results_schema_wandb_terminal_and_report(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", A_NEW_ROW, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    outputs, file = tmp_path / "outputs", tmp_path / "said"
+    assert in_a_child(lambda: with_a_new_row(outputs, file)) == 0
+    said = file.read_text().splitlines()
+    lines = {line.split()[0]: line for line in said if line.strip()}
     _, value, worst = lines["results"].split()
     assert value == worst
     assert lines["schema"] == "schema min over j of R[T, j]"
     assert lines["W&B"] == f"W&B {value} {value}"
-    on_the_terminal = [line for line in done.stdout.splitlines() if "worst accuracy" in line]
+    on_the_terminal = [line for line in said if "worst accuracy" in line]
     assert f"{float(value):.4f}" in on_the_terminal[0]
-    (head,) = [line for line in done.stdout.splitlines() if "| worst |" in line]
-    row = done.stdout.splitlines()[done.stdout.splitlines().index(head) + 2]
+    (head,) = [line for line in said if "| worst |" in line]
+    row = said[said.index(head) + 2]
     assert row.split("|")[head.split("|").index(" worst ")].strip() == f"{float(value):.3f}"

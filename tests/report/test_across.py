@@ -211,7 +211,8 @@ def test_figures_are_a_column_wide_have_whole_ticks_and_letters_of_eight_points(
 
 
 def test_all_figures_are_saved_in_three_formats_by_a_command(tmp_path: Path) -> None:
-    for one in RUNS[:4]:
+    few = [RUNS[0], RUNS[3]]
+    for one in few:
         folder = tmp_path / "runs" / f"{one['learner']}{one['seed']}"
         folder.mkdir(parents=True)
         (folder / "results.json").write_text(text_of(one))
@@ -222,7 +223,7 @@ def test_all_figures_are_saved_in_three_formats_by_a_command(tmp_path: Path) -> 
     again = tmp_path / "again"
     again.mkdir()
     with styled():
-        save({"bars": bars.figure(by_learner(RUNS[:4]))}, again, ["svg"])
+        save({"bars": bars.figure(by_learner(few))}, again, ["svg"])
     assert (again / "bars.svg").read_bytes() == (tmp_path / "to" / "bars.svg").read_bytes()
     assert main(["figures", str(again)]) == 2
 

@@ -58,7 +58,7 @@ def test_a_table_for_other_programs(
     assert_golden(told(folder, name, capsys, f"--{form}"), f"{name}_{form}", 0)
 
 
-@pytest.mark.parametrize("width", [60, 100, 200])
+@pytest.mark.parametrize("width", [60, pytest.param(100, marks=pytest.mark.all), 200])
 def test_the_widest_table_of_a_paper_uses_the_whole_terminal_and_no_more(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

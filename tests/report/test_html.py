@@ -86,6 +86,7 @@ def test_the_page_shows_every_table_of_a_run_and_the_candidates_with_their_score
         assert f'<figure data-name="{figure}">' in text
 
 
+@pytest.mark.all
 def test_two_hundred_runs_make_a_page_in_less_than_ten_seconds(tmp_path: Path) -> None:
     runs = [run(f"learner{i % 10}", i // 10) for i in range(200)]
     for number, one in enumerate(runs):
@@ -106,6 +107,7 @@ MEASURE = """<script>window.onload = () => {
 }; window.onerror = e => { document.title = "error " + e; };</script>"""
 
 
+@pytest.mark.all
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
 def test_a_browser_shows_the_page_without_sideways_scroll_on_a_phone(tmp_path: Path) -> None:
     runs = several()

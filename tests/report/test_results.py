@@ -85,7 +85,12 @@ class Tells(Finetune):
 
 
 @pytest.mark.parametrize(
-    "note", [{"path": "of a hero"}, {"path": [1, 2], "reused": 1, "sources": []}, {"path": None}]
+    "note",
+    [
+        {"path": "of a hero"},
+        {"path": [1, 2], "reused": 1, "sources": []},
+        pytest.param({"path": None}, marks=pytest.mark.all),
+    ],
 )
 def test_notes_of_ones_own_may_have_any_name_and_are_no_paths_of_modules(
     note: dict, tmp_path: Path, monkeypatch

@@ -23,7 +23,9 @@ TWO = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "examples"), [("D5-5a", 800), ("D9-1a", 150)])
+@pytest.mark.parametrize(
+    ("kind", "examples"), [pytest.param("D5-5a", 800, marks=pytest.mark.all), ("D9-1a", 150)]
+)
 def test_the_rules_by_hand_of_a_runs_probes(tmp_path: Path, kind: str, examples: int) -> None:
     results = finished(tmp_path, *TWO, f"stream.kind={kind}", f"stream.n_train={examples}", small=False)
     first, second = (task["n_test"] for task in results["stream"]["tasks"])

@@ -28,7 +28,9 @@ STAGES = (
 REALISTIC = ["finetune", "ewc", "si", "er", "lwf", "gem"]
 
 
-@pytest.mark.parametrize("learner", REALISTIC)
+@pytest.mark.parametrize(
+    "learner", ["finetune", "gem", *(pytest.param(name, marks=pytest.mark.all) for name in REALISTIC[1:-1])]
+)
 def test_the_topology_of_the_first_task_is_learned_on_by_any_learner(learner: str, tmp_path: Path) -> None:
     results = run(tmp_path, f"learner={learner}", *STAGES)
     first, *later = (row["candidate"] for row in results["selected"])
@@ -50,12 +52,12 @@ def test_a_topology_and_its_rate_train_as_if_nothing_else_were_there(tmp_path: P
 def test_stages_end_the_same_killed_behind_every_record_on_two_ranks_and_in_fresh_learners(
     tmp_path: Path,
 ) -> None:
-    options, kills = ("learner=si", *STAGES), 0
+    options, kills = ("learner=si", *STAGES, "stream.tasks=2"), 0
     whole = but_what_may_differ(run(tmp_path / "whole", *options))
     cut = tmp_path / "cut"
     while in_a_child(lambda: dying("record written:1", lambda: run(cut, *options))) == -signal.SIGKILL:
         kills += 1
-    assert kills >= 6
+    assert kills >= 4
     assert but_what_may_differ(run(cut, *options)) == whole
     assert on_ranks(2, tmp_path / "ranks", *options) == [0, 0]
     assert but_what_may_differ(results_in(tmp_path / "ranks")) == whole

@@ -87,7 +87,8 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "way", [from_the_command_line, from_a_sweep, *(pytest.param(way, marks=pytest.mark.all) for way in REST)]
+    "way",
+    [from_the_command_line, *(pytest.param(way, marks=pytest.mark.all) for way in (from_a_sweep, *REST))],
 )
 def test_a_learning_rate_of_the_trainer_is_what_is_trained_with(
     way, tmp_path: Path, capfd: pytest.CaptureFixture
