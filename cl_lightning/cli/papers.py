@@ -21,6 +21,7 @@ from cl_lightning.report.formats import FORMATS, Rows
 from cl_lightning.report.groups import Group, groups_in
 from cl_lightning.report.layout import Column, new_console, tables
 from cl_lightning.report.paper import departures_of, heads_and_rows, records
+from cl_lightning.report.papers import claims_of
 from cl_lightning.report.printed import names
 from cl_lightning.report.printed import tables as tables_of
 from cl_lightning.report.reading import runs_in
@@ -49,6 +50,8 @@ def report_paper(arguments: Sequence[str]) -> int:
     for table in tables_of(paper):
         title = f"{table.paper}, {table.name}: {table.title}"
         show({title: heads_and_rows(table, groups)}, options.form, departures_of(table, groups))
+    if claimed := claims_of(paper, groups):
+        show({f"{table.paper}: what is claimed": claimed}, options.form)
     return 0
 
 

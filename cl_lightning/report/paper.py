@@ -165,6 +165,15 @@ def departures_of(table: Table, groups: Sequence[Group]) -> list[str]:
     return [*[shaded] * bool(limits), *(f"Here (in print): {told}." for told in found if told)]
 
 
+def mean_in(
+    groups: Sequence[Group], paper: str, table: str, row: str, head: str
+) -> tuple[float, float] | None:
+    """A printed number and our mean; None where it was not run."""
+    cell = next(each for each in tables(paper) if each.name == table).rows[row][head]
+    ours = Beside(cell, tuple(runs_of(cell, groups))).ours
+    return None if ours is None or not isinstance(cell.value, int | float) else (cell.value, ours[0])
+
+
 def records(paper: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
     """All cells, one after the other, for programs."""
     found = []

@@ -16,7 +16,7 @@ class Mutant:
     """One change of one file. ``mutants.yaml`` lists them."""
 
     what: str  # is wrong
-    file: str  # below the package; ../conf/... of the configuration, ../tests/pages/... of what pages say
+    file: str  # below the package; ../conf/... of the configuration
     old: str  # text that occurs once in it
     new: str
     tests: tuple[str, ...]  # files and folders of tests that are asked

@@ -26,13 +26,14 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from cl_lightning.errors import Refusal
-from cl_lightning.report.beside import departs, file_of, is_of, missing, parts_of, runs_of
+from cl_lightning.report.beside import departs, file_of, is_of, missing, parts_of
 from cl_lightning.report.compare import differing, heads_of, in_order, table
 from cl_lightning.report.comparisons import comparison_table
 from cl_lightning.report.extracts import extract_of
 from cl_lightning.report.formats import Sheet, markdown
 from cl_lightning.report.groups import FEW, TASK, Group
-from cl_lightning.report.paper import Beside, departures_of, heads_and_rows
+from cl_lightning.report.paper import departures_of, heads_and_rows
+from cl_lightning.report.papers import claims_of
 from cl_lightning.report.printed import Cell, names, tables
 from cl_lightning.runs.identity import commit, source_hash
 from cl_lightning.selection.grid import dotted
@@ -148,10 +149,10 @@ def region(words: str, paper: str, groups: Sequence[Group]) -> str:
     if kind == "compared":
         experiment, against = rest.split()
         return markdown(*comparison_table([g for g in groups if g.experiment == experiment], against))
-    if words in ("not reproduced", "claims"):
-        module = importlib.import_module(f"tests.pages.{paper}")
-        if words == "claims":
-            return markdown(module.CLAIMS, module.claims(groups))
+    if words == "claims" and (claimed := claims_of(paper, groups)):
+        return markdown(*claimed)
+    if words == "not reproduced":
+        module = importlib.import_module(f"cl_lightning.report.papers.{paper}")
         return markdown(["what", "printed", "ours", "why"], module.not_reproduced(groups))
     known_tables = ", ".join(each.name for each in of_paper(paper))
     raise Refusal(
@@ -199,15 +200,3 @@ def each_task(groups: Sequence[Group]) -> Sheet:
 
 def of_paper(paper: str) -> Sequence[Any]:
     return tables(paper) if paper in names() else ()
-
-
-# ---- for the files of papers -------------------------------------------------------------------------------
-
-
-def mean_in(
-    groups: Sequence[Group], paper: str, table: str, row: str, head: str
-) -> tuple[float, float] | None:
-    """A printed number and our mean; None where it was not run."""
-    cell = next(each for each in tables(paper) if each.name == table).rows[row][head]
-    ours = Beside(cell, tuple(runs_of(cell, groups))).ours
-    return None if ours is None or not isinstance(cell.value, int | float) else (cell.value, ours[0])

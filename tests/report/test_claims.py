@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from cl_lightning.cli.report import main
 from cl_lightning.report.beside import is_of, runs_of
 from cl_lightning.report.groups import Group
 from cl_lightning.report.paper import SHADE, Beside, departures_of
+from cl_lightning.report.papers import icann18, iclr19
 from cl_lightning.report.printed import Cell, tables
-from tests.pages import icann18, iclr19, key_of, short
+from tests.docs import ROOT
+from tests.pages import key_of, short
 
 
 def of(dnn: str, kind: str, learner: str = "finetune", **values: float) -> Group:
@@ -116,3 +119,12 @@ def test_a_run_that_never_learned_the_second_task_is_said_to_be_invalid() -> Non
         "0.47 → second task not learned"
     )
     assert str(Beside(cell, ())) == "0.47"
+
+
+@pytest.mark.parametrize(("paper", "first"), [("iclr19", "| FC forgets D1"), ("mntdp", "| sign of T")])
+def test_the_report_on_a_paper_ends_with_what_it_claims(
+    paper: str, first: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert main([f"paper={paper}", str(ROOT / "docs" / "results" / f"{paper}.json"), "--markdown"]) == 0
+    *_, claimed = capsys.readouterr().out.partition(": what is claimed\n")
+    assert claimed.splitlines()[3].startswith(first)

@@ -16,12 +16,12 @@ from cl_lightning.report.comparisons import comparison_table, comparisons, over_
 from cl_lightning.report.extracts import extract_of, from_row
 from cl_lightning.report.groups import Group
 from cl_lightning.report.paper import command, heads_and_rows
+from cl_lightning.report.papers.mntdp import claims
 from cl_lightning.report.printed import tables
 from tests.commands import configure
 from tests.docs import PAGES, ROOT
 from tests.pages import REGION, page_of, region, side_by_side, update
 from tests.pages.__main__ import main
-from tests.pages.mntdp import claims
 from tests.report.test_compare import result
 
 RESULTS = ROOT / "docs" / "results"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cl_lightning.report.groups import Group
-from tests.pages import mean_in
+from cl_lightning.report.paper import mean_in
 
 DIP = "tasks are learned better here, and a run of one pass may end in a dip: see below"
 CLAIMS = (  # row and columns of table 3, and why

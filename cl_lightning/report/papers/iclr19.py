@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 
 from cl_lightning.report.groups import Group
-from tests.pages.icann18 import kind, of_model, row, value, value_on
+from cl_lightning.report.papers.icann18 import kind, of_model, row, value, value_on
 
 MODELS = {"FC": "fc", "D-FC": "d_fc", "CONV": "conv", "D-CONV": "d_conv", "LWTA": "lwta"}  # but EWC
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cl_lightning.report.groups import Group
+from cl_lightning.report.paper import mean_in
 from cl_lightning.report.printed import tables
-from tests.pages import mean_in
 
 FIVE = ("table 13", "table 14", "table 15", "table 16", "table 17")  # S-, S+, S-in, S-out, S-pl
 
