@@ -37,7 +37,7 @@ from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
 from tests import toys
 from tests.benchmarks import against, bare, devices, learners, modular, on_paper, reading, robust
-from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step
+from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, a_resnet, examples, interleaved, lock_step, rates
 
 PARTS = {
     "devices": devices.main,
@@ -98,7 +98,7 @@ def training(
 
     with tempfile.TemporaryDirectory() as folder:
         settings = {"max_epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "stack": stack}
-        ours = partial(lock_step, split, candidates, Path(folder), **settings)
+        ours = partial(lock_step, split, rates(candidates), Path(folder), **settings)
         mine, default, fused = interleaved(
             ours, partial(loops, False), partial(loops, True), repeats=effort.repeats
         )
@@ -124,7 +124,7 @@ def residual(candidates: int, at_most: float, effort: Effort) -> Iterator[Row]:
         ours = partial(
             lock_step,
             split,
-            candidates,
+            rates(candidates),
             Path(folder),
             a_resnet,
             max_epochs=1,
@@ -135,6 +135,35 @@ def residual(candidates: int, at_most: float, effort: Effort) -> Iterator[Row]:
             ours, partial(loops, False), partial(loops, True), repeats=effort.repeats
         )
     work = f"ResNet of width 16, {candidates} candidate{'s in lock-step' * (candidates > 1)}, batch 64, adam"
+    yield Row(work, mine / default, at_most, fused=mine / fused)
+
+
+def two_tasks(
+    topologies: str, sizes: Sequence[Sequence[int]], at_most: float, effort: Effort
+) -> Iterator[Row]:
+    """The realistic protocol's training for one model and pair of tasks: each topology by two rates on the
+    first task, then one topology by three rates on the second."""
+    split = examples(effort.of(5000))
+    first = [(each, lr) for each in sizes for lr in (0.01, 0.001)]
+    second = [(sizes[1], lr) for lr in (1e-3, 1e-4, 1e-5)]
+
+    def ours(folder: Path) -> None:
+        for stage in (first, second):
+            grid = [{"lr": lr, "backbone.sizes": each} for each, lr in stage]
+            settings = {"max_epochs": 2, "batch_size": 100, "optimizer": "sgd", "momentum": 0.99}
+            lock_step(split, grid, folder, **settings)
+
+    def loops(fused: bool) -> None:
+        for each, lr in first + second:
+            network = bare.mlp(each)
+            opt = bare.optimizer("sgd", network, lr, fused, momentum=0.99)
+            bare.train(network, opt, split.x, split.y, 100, 2)
+
+    with tempfile.TemporaryDirectory() as folder:
+        mine, default, fused = interleaved(
+            partial(ours, Path(folder)), partial(loops, False), partial(loops, True), repeats=effort.repeats
+        )
+    work = f"the realistic protocol's training, {topologies}, batch 100, sgd with momentum"
     yield Row(work, mine / default, at_most, fused=mine / fused)
 
 
@@ -466,6 +495,10 @@ def all_rows(effort: Effort) -> list[Iterator[Row]]:
             2000,
             three,
         ),
+        two_tasks(
+            "six topologies", [(units,) * layers for layers in (2, 3) for units in (200, 400, 800)], 1, three
+        ),
+        two_tasks("two and three layers of 200", [(200, 200), (200, 200, 200)], 0.6, effort),
         single_headed(effort),
         evaluation(effort),
         default_run(three),

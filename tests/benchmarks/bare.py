@@ -3,6 +3,9 @@ Nothing else, but for the quadratic program of GEM, which is the same on both si
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 import torch
 import torch.nn as nn
@@ -11,16 +14,19 @@ import torch.nn.functional as F
 from cl_lightning.learners.parts.quadratic import dual
 
 
-def mlp() -> nn.Module:
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10)
-    )  # fmt: skip
+def mlp(sizes: Sequence[int] = (100, 100)) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before, after in pairwise((784, *sizes)):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], 10))
 
 
-def optimizer(name: str, network: nn.Module, lr: float, fused: bool) -> torch.optim.Optimizer:
+def optimizer(
+    name: str, network: nn.Module, lr: float, fused: bool, momentum: float = 0
+) -> torch.optim.Optimizer:
     if name == "adam":
         return torch.optim.Adam(network.parameters(), lr=lr, fused=fused)
-    return torch.optim.SGD(network.parameters(), lr=lr, fused=fused)
+    return torch.optim.SGD(network.parameters(), lr=lr, momentum=momentum, fused=fused)
 
 
 def train(

@@ -41,20 +41,29 @@ def examples(n: int, seed: int = 0, shape: Sequence[int] = (1, 28, 28)) -> Split
     return Split(x, torch.randint(10, (n,), generator=generator), torch.zeros(n, dtype=torch.int64))
 
 
-def an_mlp(head: Head = HEAD) -> Backbone:
-    return MLP((1, 28, 28), head, (100, 100))
+def an_mlp(head: Head = HEAD, sizes: Sequence[int] = (100, 100)) -> Backbone:
+    return MLP((1, 28, 28), head, sizes)
 
 
 def a_resnet(channels_last: bool = True, head: Head = HEAD) -> Backbone:
     return ResNet((3, 32, 32), head, width=16, channels_last=channels_last)
 
 
+def rates(candidates: int) -> list[dict[str, Any]]:
+    """A grid of so many points."""
+    return [{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)]
+
+
 def lock_step(
-    split: Split, candidates: int, folder: Path, build: Callable[[], Backbone] = an_mlp, **settings
+    split: Split,
+    grid: Sequence[dict[str, Any]],
+    folder: Path,
+    build: Callable[..., Backbone] = an_mlp,
+    **settings: Any,
 ) -> None:
-    """Train so many finetune candidates on one task, through Lightning."""
+    """Train a finetune candidate for each point of the grid on one task, through Lightning."""
     training = toys.one_epoch(**settings)
-    learner = Finetune(build=build, head=HEAD, grid=[{"lr": 1e-3 * (1 + i / 10)} for i in range(candidates)])
+    learner = Finetune(build=build, head=HEAD, grid=grid)
     task = Task(0, 1, "benchmark", tuple("0123456789"), HEAD, split)
     engine = Phases(StreamDataModule(NO_STREAM), Store(folder, "benchmark"), training)
     found = learner.candidates(task)

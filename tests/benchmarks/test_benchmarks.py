@@ -14,7 +14,7 @@ from cl_lightning.engine import training
 from tests import docs
 from tests.benchmarks import __main__ as benchmark
 from tests.benchmarks import against, bare
-from tests.benchmarks.engine import examples, interleaved, lock_step
+from tests.benchmarks.engine import examples, interleaved, lock_step, rates
 from tests.commands import SMALL
 
 LITTLE = benchmark.Effort(repeats=1, part=0.01, overrides=SMALL)
@@ -99,7 +99,7 @@ def test_our_side_takes_as_many_mini_batches(tmp_path: Path, monkeypatch) -> Non
         "train_batch",
         lambda learner, run, *args: (taken.append(len(run.active)), original(learner, run, *args)),
     )
-    lock_step(examples(100), 8, tmp_path, max_epochs=2, batch_size=10)
+    lock_step(examples(100), rates(8), tmp_path, max_epochs=2, batch_size=10)
     assert taken == [8] * 20
 
 

@@ -58,6 +58,15 @@ def test_joint_training_sees_every_example_of_the_pool_once_an_epoch(at: str, tr
     )
 
 
+def test_candidates_are_chosen_by_validation_examples_of_all_tasks_so_far() -> None:
+    s = toys.stream(tasks=2)
+    run = learn(make(Joint), s)
+    examples = [s.validation(0), s.validation(1)]
+    right = [run.learner.network(each.x).argmax(1) == each.y for each in examples]
+    assert run.winner(1)["val_accuracy"] == pytest.approx(torch.cat(right).double().mean().item())
+    assert right[0].sum() != right[1].sum()
+
+
 def test_joint_from_scratch_does_not_depend_on_what_it_learned_before() -> None:
     every, last = learn(make(Joint), toys.stream()), learn(make(Joint, at="last_task"), toys.stream())
     assert torch.equal(every.weights, last.weights)

@@ -246,6 +246,26 @@ def test_predictions_are_the_mean_probability_over_draws(make: Callable) -> None
     assert not any(module.training for module in learner.modules())
 
 
+@pytest.mark.parametrize("make", [made, lambda s: with_dropout(s, 0.5)], ids=["VCL", "MC-dropout"])
+def test_validation_goes_by_the_mean_probability_and_training_by_one_draw(make: Callable) -> None:
+    s = toys.stream()
+    learner, examples = make(s), s.test(0)
+    candidate = Candidate(learner.network.eval())
+    batch = Batch(*(part[:30] for part in examples.parts))
+    with torch.no_grad():
+        with seeded("draws"):
+            of_draws = learner.samples(batch.x, batch.task).softmax(2).mean(0)
+        with seeded("draws"):
+            of_validation = learner.logits(candidate, batch).exp()
+        candidate.network.train()
+        with seeded("draws"):
+            drawn_once = candidate.network(batch.x, batch.task)
+        with seeded("draws"):
+            of_training = learner.logits(candidate, batch)
+    assert torch.allclose(of_validation, of_draws, atol=1e-6)
+    assert torch.equal(of_training, drawn_once)
+
+
 def with_dropout(s: Stream, rate: float, draws: int = 20) -> MCDropout:
     return MCDropout(build=toys.builder(s, dropout=rate), head=s.head, seed=by_hand.SEED, draws=draws)
 

@@ -94,7 +94,12 @@ def ask(tests: Sequence[str], copy: Path, said: Path) -> None:
     sys.path[:] = [str(copy), *(entry for entry in sys.path if entry not in ("", str(ROOT)))]
     own = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={copy / 'tmp'}"]
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        code = pytest.main([*own, *tests], plugins=[FirstFailure()])
+        for marked in ("not all", "all"):  # the quick ones first
+            code = pytest.main([*own, "-m", marked, *tests], plugins=[FirstFailure()])
+            if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+                break
+        else:
+            code = pytest.ExitCode.OK
     os._exit(int(code))
 
 
