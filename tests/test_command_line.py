@@ -21,6 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 
+from cl_lightning.cli import sweeps
 from cl_lightning.cli.help import GROUPS
 from cl_lightning.config.resolvers import conf_dir
 from cl_lightning.errors import Refusal
@@ -357,6 +358,23 @@ def test_a_study_of_optuna_that_is_interrupted_says_how_far_it_came(tmp_path: Pa
     done = command(*study)
     assert "3 of 3 jobs are done" in done.stderr
     assert len(list(tmp_path.glob("*/ewc/*/results.json"))) == 3, "the first one's was not made again"
+
+
+def test_a_sweep_that_is_broken_off_behind_its_jobs_says_what_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More jobs may come, as in rounds, or a choice may be left to make."""
+
+    def interrupted(*_: object) -> None:
+        raise SystemExit(130)
+
+    monkeypatch.setattr(sweeps, "write_sweep", interrupted)
+    before = HydraConfig.instance().cfg
+    ended = command("--multirun", "seed=0", *SMALL, f"outputs={tmp_path}", check=False)
+    assert ended.returncode == 130
+    assert "1 of 1 jobs are done" in ended.stderr
+    assert f"to go on: python -m cl_lightning --multirun seed=0 {SMALL[0]}" in ended.stderr
+    assert HydraConfig.instance().cfg is before
 
 
 @pytest.mark.usefixtures("choosing")

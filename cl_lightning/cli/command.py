@@ -79,15 +79,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from cl_lightning.cli.jobs import failures, new_sweep
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra tells of errors in its own words
-    jobs, parser, config = new_sweep(), argparse.ArgumentParser, HydraConfig.instance()
-    with (
-        patch.object(sys, "argv", [sys.argv[0], *arguments]),
-        patch.object(parser, "error", refuse),
-        patch.object(parser, PARSE, parse),
-        patch.object(config, "cfg", config.cfg),  # what comes next in this process is no job of Hydra's
-        termination.handled(),
-    ):
-        code = ended(jobs, "debug.traceback=true" in arguments)
+    jobs, parser, before = new_sweep(), argparse.ArgumentParser, HydraConfig.instance().cfg
+    try:
+        with (
+            patch.object(sys, "argv", [sys.argv[0], *arguments]),
+            patch.object(parser, "error", refuse),
+            patch.object(parser, PARSE, parse),
+            termination.handled(),
+        ):
+            code = ended(jobs, "debug.traceback=true" in arguments)
+    finally:  # what comes next here is no job of Hydra's; a launcher may have made another instance
+        HydraConfig.instance().cfg = before
     for line in failures(jobs):
         print(line, file=sys.stderr)
     return code or 2 * any(job.failure for job in jobs)
@@ -112,10 +114,11 @@ def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
     """The exit code of Hydra's part, with a message where it was interrupted."""
     from cl_lightning.cli.jobs import begun
 
+    broken_off = False
     try:
         return exit_code(jobs, with_traceback)
     except SystemExit as end:
-        if end.code in termination.EXIT_CODES:
+        if broken_off := end.code in termination.EXIT_CODES:
             goes_on = "" if begun else " The same command goes on where it was."  # a sweep says more
             print(f"Interrupted.{goes_on}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
@@ -123,7 +126,7 @@ def ended(jobs: Sequence[Job], with_traceback: bool) -> int:
         if begun:
             from cl_lightning.cli.sweeps import tell_state
 
-            tell_state(*begun.pop())
+            tell_state(*begun.pop(), broken_off)
 
 
 def exit_code(jobs: Sequence[Job], with_traceback: bool) -> int:

@@ -14,9 +14,6 @@ from cl_lightning.report.results import run_folders
 
 
 def report_wandb(arguments: Sequence[str]) -> int:
-    from cl_lightning.loggers.wandb_run import options_of, send_run
-    from cl_lightning.loggers.wandb_service import Account
-
     what = (
         "Send runs to Weights & Biases: finished ones, and those that were killed, were offline, or are "
         "other people's. Each becomes a new W&B run with all of its points."
@@ -29,6 +26,9 @@ def report_wandb(arguments: Sequence[str]) -> int:
     parser.add_argument("--tags", nargs="*", metavar="TAG", help="in the place of the run's own")
     parser.add_argument("--checkpoints", action=switch, help="send the stored learners, too")
     chosen = {key: value for key, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    from cl_lightning.loggers.wandb_run import options_of, send_run  # late: --help needs none of them
+    from cl_lightning.loggers.wandb_service import Account
+
     folders, code = chosen.pop("folders"), 0
     if "offline" in chosen:
         chosen["mode"] = "offline" if chosen.pop("offline") else "online"

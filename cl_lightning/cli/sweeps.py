@@ -91,8 +91,9 @@ def draws_others(config: DictConfig) -> bool:
     return (config.hydra.sweeper.get("sampler") or {}).get("seed", 0) is None
 
 
-def tell_state(config: DictConfig, trials: int | None) -> None:
-    """Say how far a sweep came, however it ended, where it lies, and what goes on with it and shows it."""
+def tell_state(config: DictConfig, trials: int | None, broken_off: bool) -> None:
+    """Say how far a sweep came, however it ended, where it lies, and what goes on with it and shows it. One
+    that was broken off may have jobs to come, or a choice to make, though all that began are done."""
     folder, top = Path(config.hydra.sweep.dir).resolve(), Path(config.outputs) / str(config.name)
     jobs, left = read_jobs(folder), left_in(folder)
     done, of = sum("done" in about for about in jobs), trials or len(jobs)
@@ -100,7 +101,7 @@ def tell_state(config: DictConfig, trials: int | None) -> None:
     if left:
         lines[0] = f"{len(left)} of {of} jobs are with Slurm ({', '.join(left.values())}). {lines[0]}"
         lines.append(f"  to see how they are: python -m cl_lightning.report status {shlex.quote(str(top))}")
-    if done < of:
+    if done < of or broken_off:
         words = [word for word in sys.argv[1:] if word != SUBMIT]
         how = "to go on, once they have ended" if left else "to go on"
         if draws_others(config):
@@ -109,10 +110,11 @@ def tell_state(config: DictConfig, trials: int | None) -> None:
     lines.append(f"  to see it: python -m cl_lightning.report {shlex.quote(str(top))} --validation")
     if offline := [path for about in jobs if "folder" in about for path in unsynced(Path(about["folder"]))]:
         lines.append(f"  to sync W&B: wandb sync {shlex.join(map(str, offline))}")
-    if unsent := sorted(about["folder"] for about in jobs if "unsent" in about):
+    shown = {about["folder"] for about in jobs if "unsent" in about}
+    if unsent := sorted(folder for folder in shown if not Path(folder, "wandb.json").is_file()):
         told = "to send what was only shown to W&B (--project=NAME says where)"
         lines.append(f"  {told}: python -m cl_lightning.report wandb {shlex.join(unsent)}")
-    if jobs:
+    if jobs or broken_off:
         print(*map(plain, lines), sep="\n", file=sys.stderr)
 
 

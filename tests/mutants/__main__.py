@@ -85,6 +85,10 @@ def ask(tests: Sequence[str], copy: Path, said: Path) -> None:
             if report.failed:
                 said.write_text(report.nodeid)
 
+        @pytest.hookimpl(trylast=True)
+        def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+            items.sort(key=lambda item: item.get_closest_marker("all") is not None)  # the quick ones first
+
     os.setsid()  # whatever it starts ends with it
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)
@@ -94,12 +98,7 @@ def ask(tests: Sequence[str], copy: Path, said: Path) -> None:
     sys.path[:] = [str(copy), *(entry for entry in sys.path if entry not in ("", str(ROOT)))]
     own = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={copy / 'tmp'}"]
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        for marked in ("not all", "all"):  # the quick ones first
-            code = pytest.main([*own, "-m", marked, *tests], plugins=[FirstFailure()])
-            if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-                break
-        else:
-            code = pytest.ExitCode.OK
+        code = pytest.main([*own, "-m", "all or not all", *tests], plugins=[FirstFailure()])
     os._exit(int(code))
 
 

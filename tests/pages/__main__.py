@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cl_lightning.cli.papers import groups_or_extracts
+from cl_lightning.errors import Refusal
 from cl_lightning.report.extracts import extract_of
 from tests.pages import update
 
@@ -19,8 +20,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.page.is_file():
         parser.error(f"There is no page {options.page}. Write its headings first: docs/contributing.md.")
-    groups = groups_or_extracts(options.runs)
-    update(options.page, groups)
+    try:
+        groups = groups_or_extracts(options.runs)
+        update(options.page, groups)
+    except Refusal as refusal:
+        parser.error(str(refusal))
     print(f"{options.page}: {len(groups)} of {len(extract_of(options.page))} rows new.")
     return 0
 
