@@ -126,6 +126,8 @@ def smaller(name: str) -> list[str]:
         return [*few, "tuned.topologies=[[8],[6]]"]
     if name in OF_CIFAR:
         return [*SMALLER, "backbone.width=4", *FEW_IMAGES]
+    if name in ("robust_single_head", "robust_task_heads"):  # the two that validate
+        return [*SMALLER, "stream.n_val=40", *FEW_IMAGES]
     if not name.startswith("ctrl"):
         return [*SMALLER, *FEW_IMAGES]
     if name == "ctrl_permuted":

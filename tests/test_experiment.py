@@ -313,7 +313,7 @@ def test_a_finished_run_of_another_version_is_shown_and_said_to_be_so(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch
 ) -> None:
     finished(tmp_path)
-    monkeypatch.setattr("cl_lightning.runs.identity.installed", lambda package: "1.0")
+    monkeypatch.setattr("cl_lightning.runs.identity.version", lambda package: "1.0")
     run(tmp_path)
     assert "(now 1.0)" in " ".join(capsys.readouterr().out.split())
 
