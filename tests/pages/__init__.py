@@ -7,7 +7,8 @@ Between ``<!-- report: WORDS -->`` and ``<!-- /report -->`` a page has what the 
     runs EXPERIMENT ... [KEY=VALUE | KEY= | KEY]    runs side by side; with a value of a setting that their
                           commands name, without one, with any
     each task EXPERIMENT ...       the same with the accuracy on each task at the end
-    compared EXPERIMENT LEARNER    each learner of the experiment against this one, by seed
+    compared EXPERIMENT LEARNER ...    each learner of the experiment against this one, by seed; settings
+                          as above
     not reproduced        what did not come out as printed
     claims                what the paper claims, or how rows lie to each other, and what ours says
 """
@@ -147,8 +148,9 @@ def region(words: str, paper: str, groups: Sequence[Group]) -> str:
     if words.startswith("each task "):
         return markdown(*each_task([group for group in groups if is_asked(group, rest.split())]))
     if kind == "compared":
-        experiment, against = rest.split()
-        return markdown(*comparison_table([g for g in groups if g.experiment == experiment], against))
+        experiment, against, *settings = rest.split()
+        own = [group for group in groups if is_asked(group, [experiment, *settings])]
+        return markdown(*comparison_table(own, against))
     if words == "claims" and (claimed := claims_of(paper, groups)):
         return markdown(*claimed)
     if words == "not reproduced":
