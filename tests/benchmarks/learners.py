@@ -13,11 +13,11 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 
-from cl_lightning.backbones import ResNet
+from cl_lightning.backbones import ResNet, ResNet18
 from cl_lightning.data.module import StreamDataModule
 from cl_lightning.data.task import Head, Split, Task
 from cl_lightning.engine.phases import Phases
-from cl_lightning.learners import ER, EWC, GEM, PNN, Candidate, Finetune, Learner, Phase
+from cl_lightning.learners import ER, EWC, GEM, PNN, Candidate, Finetune, ICaRL, Learner, Phase
 from cl_lightning.learners.parts.fisher import fisher
 from cl_lightning.store.files import Store
 from cl_lightning.store.records import Place
@@ -28,9 +28,9 @@ from tests.benchmarks.engine import HEAD, MLP, NO_STREAM, examples
 PAST, MEMORIES = 19, 256
 
 
-def single_pass(learner: Learner, split: Split) -> None:
+def single_pass(learner: Learner, split: Split, past: int = PAST) -> None:
     """Train on a task in batches of 10, as GEM's continuum does."""
-    task = Task(PAST, PAST + 1, "benchmark", tuple("0123456789"), HEAD, split)
+    task = Task(past, past + 1, "benchmark", tuple("0123456789"), HEAD, split)
     settings = toys.one_epoch(batch_size=10, optimizer="sgd", lr=0.1)
     c = Candidate(learner.fresh(0))
     with tempfile.TemporaryDirectory() as folder:
@@ -64,6 +64,40 @@ def gem_sides(n: int, **options: Any) -> tuple[Callable[[], None], Callable[[], 
             bare.gem_step(network, opt, split.x[rows], split.y[rows], memories)
 
     return partial(single_pass, learner, split), loop
+
+
+def gem_on_images(n: int) -> tuple[Callable[[], None], Callable[[], None]]:
+    """GEM's steps on its residual network after five tasks of 64 images."""
+    shape, past = (3, 32, 32), 5
+    split, olds = examples(n, shape=shape), [examples(64, seed=i + 1, shape=shape) for i in range(past)]
+    learner = GEM(build=partial(ResNet18, shape), head=HEAD, memories=64)
+    for index, old in enumerate(olds):
+        learner.on_task_end(Task(index, past + 1, "benchmark", tuple("0123456789"), HEAD, old))
+
+    def loop() -> None:
+        network = ResNet18(shape, HEAD, channels_last=False)
+        opt = torch.optim.SGD(network.parameters(), lr=0.1)
+        for rows in torch.arange(n).split(10):
+            bare.gem_step(network, opt, split.x[rows], split.y[rows], [(old.x, old.y) for old in olds])
+
+    return partial(single_pass, learner, split, past), loop
+
+
+def nearest_means(n: int) -> tuple[Callable[[], None], Callable[[], None]]:
+    """iCaRL's predictions among 100 classes, and those of its network."""
+    head, known = Head("domain", 100, (tuple(range(100)),)), examples(200, seed=1, shape=(3, 32, 32))
+    known = Split(known.x, torch.arange(200) % 100, known.task)
+    learner = ICaRL(build=partial(ResNet18, (3, 32, 32)), head=head, total=200)
+    learner.on_task_end(Task(0, 1, "benchmark", tuple(map(str, range(100))), head, known))
+    batches = examples(n, shape=(3, 32, 32)).x.split(250)
+
+    @torch.no_grad()
+    def predicted(predictor: Callable) -> None:
+        learner.eval()
+        for x in batches:
+            predictor(x, None)
+
+    return partial(predicted, learner), partial(predicted, learner.network)
 
 
 def against_finetune(
