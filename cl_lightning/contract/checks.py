@@ -127,13 +127,11 @@ def without_strength(case: Case) -> str | None:
 
 
 def first_task(case: Case) -> None:
-    says, is_so = case.make().first_as_finetune, equal(case.base.after[:1], case.finetune.after[:1])
-    if says != is_so:
-        words = "as finetune learns it" if is_so else "otherwise than finetune learns it"
+    if case.make().first_as_finetune and not equal(case.base.after[:1], case.finetune.after[:1]):
         raise Broken(
-            f"first_as_finetune is {says}, but the first task is learned {words}, to the bit.\nIf that is "
-            f"meant, write first_as_finetune = {is_so} in the class. A phase before the task's own gives "
-            "that one other draws, too."
+            "first_as_finetune is True, but the first task is learned otherwise than finetune learns it, to "
+            "the bit.\nIf that is meant, write first_as_finetune = False in the class. A phase before the "
+            "task's own gives that one other draws, too."
         )
 
 

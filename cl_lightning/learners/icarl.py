@@ -143,7 +143,6 @@ class ICaRLOfGEM(ICaRL):
     """
 
     grid_keys, without_strength = ("strength",), {"total": 0}
-    first_as_finetune = True
 
     def __init__(self, *, total: Size = 1280, strength: NotNegative = 1.0, **base: Any) -> None:
         super().__init__(total=total, **base)
