@@ -205,7 +205,7 @@ class Told(Callback):
 
 
 def is_of_another(config: DictConfig) -> bool:
-    """Whether the sweep has a sweeper that is not ours, such as Optuna's."""
+    """True where a sweep has a sweeper that is not ours, such as Optuna's."""
     return not str(config.hydra.sweeper._target_).startswith(OURS)
 
 

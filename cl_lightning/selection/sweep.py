@@ -139,7 +139,7 @@ def name_of(own: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
 
 
 def says_what(override: str) -> bool:
-    """Whether an override says what is made; others say where, how, or that it is a job."""
+    """True where an override says what is made; others say where, how, or that it is a job."""
     return not override.startswith("hydra") and key_of(override).partition(".")[0] not in WITHOUT_RESULT
 
 

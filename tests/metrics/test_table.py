@@ -38,7 +38,7 @@ print_groups(groups_in([Path(sys.argv[1])]), form="markdown")
 
 
 def with_a_new_row(outputs: Path, said: Path) -> None:
-    """In a process that has torch already, and takes this package anew."""
+    """A child process that has torch already takes this package anew."""
     for name in [name for name in sys.modules if name.partition(".")[0] in ("cl_lightning", "tests")]:
         del sys.modules[name]
     sys.argv = ["", str(outputs)]

@@ -60,6 +60,40 @@ def test_runs_with_other_grids_or_another_source_decide_nothing() -> None:
     assert said(icann18.claims([ways, clothes]), "loses D1") == [["", "not run"]]
 
 
+def test_the_released_programs_choice_is_held_to_table_4_at_the_published_size_alone() -> None:
+    """Table 4 prints 0.47 for fc on D5-5a and 0.49 on D5-5b."""
+    large, small = ("+experiment=icann18", "dnn=fc"), ("+experiment=icann18_reduced", "dnn=fc")
+    runs = [
+        replace(of("fc", "D5-5a", realistic_as_released=0.475), command=large),
+        replace(of("fc", "D5-5b", realistic_as_released=0.475), command=large),
+        replace(of("fc", "D5-5c", realistic_as_released=0.9), command=small),
+    ]
+    far = replace(runs[0], values={"realistic_as_released": [0.44]})
+    for some, verdict in (
+        (runs, ["0.015", "holds"]),
+        ([far], ["0.030", "does not hold"]),
+        (runs[2:], ["", "not run"]),
+    ):
+        (row,) = (
+            row for row in icann18.claims(some) if row[0].startswith("fc on D5-5 at the published size")
+        )
+        assert row[2:] == verdict
+
+
+def test_what_did_not_come_out_is_what_the_tables_show() -> None:
+    ewc = replace(of("ewc", "D9-1a", "ewc"), values={"prescient": [0.95]})
+    fc = of("fc", "D9-1a", realistic=0.7, realistic_as_released=0.11)
+    rows = [row[:3] for row in icann18.not_reproduced([ewc, fc])]
+    assert rows == [["EWC on D9-1a, prescient", "1", "0.950"], ["fc on D9-1a, realistic", "0.15", "0.700"]]
+    pairs = [of("lwta", f"D5-5{letter}", best_on_both=0.5, last_on_both=0.4) for letter in "abcdefgh"]
+    runs = [replace(run, experiment="iclr19", command=("dnn=lwta",)) for run in pairs]
+    rows = [row[:3] for row in iclr19.not_reproduced(runs)]
+    assert rows == [
+        ["LWTA on D5-5, smallest best", "0.1", "0.500"],
+        ["LWTA on D5-5, smallest last", "0.09", "0.400"],
+    ]
+
+
 def test_the_smallest_best_and_what_is_recovered() -> None:
     runs = [
         of("fc", "D5-5a", best_on_both=0.5), of("fc", "D5-5h", best_on_both=0.6),
